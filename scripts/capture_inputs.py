@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Import a validated capture run into a dataset, or replay a dataset against the engine's saved outputs."""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import print_json, print_table, progress, run_main
+
+
+def main() -> int:
+    options = parse()
+    if options.import_capture:
+        return import_capture(options.import_capture, options.output_root, options.store)
+    return replay(options.replay_root, options.device, options.definition)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--import-capture", type=Path, metavar="RUN", help="folder of a complete capture run")
+    action.add_argument("--replay-root", type=Path, metavar="ROOT", help="dataset whose workloads are replayed")
+    parser.add_argument("--output-root", type=Path, default=Path("."), metavar="ROOT",
+                        help="dataset that receives an import; must hold the definitions (default: .)")
+    parser.add_argument("--store", choices=("workloads", "starter"), default="workloads",
+                        help="where imported tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)")
+    parser.add_argument("--device", default="cpu", help="device of a replay: cpu, cuda, cuda:1 ... (default: cpu)")
+    parser.add_argument("--definition", metavar="NAME", help="replay this definition only")
+    return parser.parse_args()
+
+
+def import_capture(run: Path, root: Path, store: str) -> int:
+    from inference_kernels import importer
+
+    calls = importer.read_run(run, root)
+    importer.prepare_root(root)
+    places = importer.plan_copies(calls, root, store)
+    importer.check_starter_limits(places, run, root)
+    copies = progress(importer.copy_tensors(run, root, places), len(places), "import")
+    copied = sum(copies)
+    new = importer.merge_records(root, calls, places)
+    print_json({"calls": len(calls), "new_workloads": new, "tensors": len(places), "new_tensors": copied})
+    return 0
+
+
+def replay(root: Path, device: str, only: str | None) -> int:
+    from inference_kernels import replay as library
+    from inference_kernels.definitions import load_definition
+    from inference_kernels.report import REPLAY_COLUMNS, replay_counts, replay_rows, replay_troubles
+
+    library.require_device(device)
+    if only:
+        load_definition(root, only)
+    results = list(progress(library.replay_root(root, device, only), library.count_workloads(root, only),
+                            "replay", "workload"))
+    print_table(replay_rows(results), REPLAY_COLUMNS)
+    for line in replay_troubles(results):
+        print(line)
+    counts = replay_counts(results)
+    print_json({"device": device} | counts)
+    return 0 if counts["replayed"] and not counts["failed"] else 1
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,83 @@
+"""The edge of every command: parse, call, translate errors into one line, exit code, progress.
+
+Exit codes: 0 all well, 1 the data has errors, 2 the command could not do its work, 130 interrupted.
+"""
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .errors import DatasetError, EnvironmentMissing
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Item = TypeVar("Item")
+
+OS_REMEDIES = {
+    errno.ENOSPC: "free some space or choose another target",
+    errno.EROFS: "choose a writable target",
+    errno.EACCES: "check the permissions or choose another target",
+    errno.ENOENT: "check the path",
+}
+
+
+def run_main(main: Callable[[], int]) -> None:
+    """Run a command and leave the process with its exit code; expected failures become one line."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except DatasetError as error:
+        code = fail(error.line())
+    except ModuleNotFoundError as error:
+        code = fail(missing_package(error.name or str(error)).line())
+    except BrokenPipeError:
+        # The reader (head, less) has gone; keep the interpreter from writing to it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        remedy = OS_REMEDIES.get(error.errno, "see the system's message")
+        code = fail(f"{error.filename or 'input/output'}: {error.strerror or error}; {remedy}")
+    except KeyboardInterrupt:
+        code = fail("interrupted; run the same command again to resume", 130)
+    sys.exit(code)
+
+
+def fail(message: str, code: int = 2) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return code
+
+
+def missing_package(name: str) -> EnvironmentMissing:
+    return EnvironmentMissing(expected=f"the Python package {name}", found="not installed",
+                              where=sys.executable, remedy="run `make install` and use .venv/bin/python")
+
+
+def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") -> Iterator[Item]:
+    """Pass `items` through, with a bar on a terminal; quiet when stderr is piped or tqdm is absent."""
+    if not sys.stderr.isatty():
+        return iter(items)
+    from tqdm import tqdm
+    return iter(tqdm(items, total=total, desc=label, unit=unit, leave=False))
+
+
+def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
+    """Rows as aligned columns; numbers to the right."""
+    text = [{name: str(row.get(name, "")) for name in columns} for row in rows]
+    widths = {name: max([len(name)] + [len(row[name]) for row in text]) for name in columns}
+    numeric = {name for name in columns if all(isinstance(row.get(name), (int, float)) for row in rows)}
+
+    def line(cells: dict[str, str]) -> str:
+        parts = (cells[c].rjust(widths[c]) if c in numeric else cells[c].ljust(widths[c]) for c in columns)
+        return "  ".join(parts).rstrip()
+
+    print(line({name: name for name in columns}))
+    for row in text:
+        print(line(row))
+
+
+def print_json(value: Any) -> None:
+    """The machine-readable result: one line, last on stdout."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False))

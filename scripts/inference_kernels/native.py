@@ -1,0 +1,55 @@
+"""The native FlashInfer-Trace schema, from flashinfer-bench: one guarded import, one validation call."""
+
+import importlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import EnvironmentMissing, SchemaError
+
+KINDS = {"definition": "Definition", "solution": "Solution", "trace": "Trace"}
+INSTALL = "run `make install`, or: pip install --no-deps flashinfer-bench==0.1.2"
+
+
+@cache
+def native_data() -> ModuleType:
+    """`flashinfer_bench.data`; EnvironmentMissing with the install command if it cannot be imported.
+
+    Its cache goes to a fresh folder (an unwritable home shows up there as a misleading worker error), and its
+    switches that change behaviour at run time are cleared.
+    """
+    os.environ.setdefault("FIB_CACHE_PATH", tempfile.mkdtemp(prefix="flashinfer-bench-"))
+    for switch in ("FIB_ENABLE_APPLY", "FIB_ENABLE_TRACING"):
+        os.environ.pop(switch, None)
+    try:
+        return importlib.import_module("flashinfer_bench.data")
+    except ImportError as error:
+        raise EnvironmentMissing(expected="flashinfer-bench with its schema", found=str(error),
+                                 where="flashinfer_bench.data", remedy=INSTALL) from error
+
+
+def check_native(kind: str, value: dict[str, Any], where: str) -> None:
+    """Validate a definition, solution or trace against the native model; SchemaError with the first reason."""
+    from pydantic import ValidationError
+    try:
+        getattr(native_data(), KINDS[kind]).model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or kind
+        raise SchemaError(expected=f"a {kind} of the native schema", found=f"{place}: {first['msg']}",
+                          where=where, remedy="correct the field") from error
+
+
+def load_trace_set(root: Path) -> Any:
+    """The tree as the native loader sees it. It would create a missing root, so that is refused first."""
+    if not (root / "definitions").is_dir():
+        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
+                          remedy="pass the root of the dataset")
+    try:
+        return native_data().TraceSet.from_path(str(root))
+    except (ValueError, AssertionError, OSError) as error:
+        raise SchemaError(expected="a tree that the native loader takes", found=str(error).splitlines()[0],
+                          where=str(root), remedy="see the other findings") from error

@@ -1,0 +1,137 @@
+"""Run references on captured inputs and compare with the engine's saved outputs: every element, no sampling."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .compare import Comparison, compare
+from .definitions import call_reference, const_axes, definition_files, read_definition, resolve_shape
+from .errors import DatasetError, EnvironmentMissing, ReplayError
+from .layout import blob_path
+from .lfs import read_pointer
+from .records import read_captures, read_workloads
+from .tasks import Task, read_task
+from .tensors import load_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+Resolver = Callable[[str], Path]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One workload's replay. status: pass | fail | skipped | error; `reason` says why it is not a pass."""
+
+    definition: str
+    workload: str
+    data_class: str
+    status: str
+    reason: str = ""
+    comparisons: dict[str, Comparison] | None = None
+
+    @property
+    def errors(self) -> dict[str, Any]:
+        """Figures of each output as they go into a capture record."""
+        return {name: {key: value for key, value in result.to_json().items() if key != "worst"}
+                for name, result in (self.comparisons or {}).items()}
+
+
+def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str) -> dict[str, Any]:
+    """Inputs by name, in definition order: tensors on `device`, scalars as they are."""
+    values = {}
+    for name in definition["inputs"]:
+        item = workload["inputs"][name]
+        values[name] = item["value"] if item["type"] == "scalar" else load_tensor(resolve(item["path"]), device)
+    return values
+
+
+def replay_call(definition: dict, workload: dict, record: dict, task: Task, resolve: Resolver,
+                device: str) -> dict[str, Comparison]:
+    """Reference on the captured inputs against the saved outputs, under the task's tolerance.
+
+    resolve: path in a record -> file. Returns one Comparison for each output.
+    """
+    inputs = load_inputs(definition, workload, resolve, device)
+    results = reference_outputs(definition, workload, inputs)
+    comparisons = {}
+    for name in definition["outputs"]:
+        saved = load_tensor(resolve(record["outputs"][name]["path"]), device)
+        comparisons[name] = compare(results.pop(name), saved, task.tolerance)
+    return comparisons
+
+
+def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
+    """The reference's outputs, checked for the declared shape and dtype (ReplayError), contiguous."""
+    import torch
+    axes = const_axes(definition) | workload["axes"]
+    with torch.inference_mode():
+        results = call_reference(definition, inputs)
+    for name, spec in definition["outputs"].items():
+        shape, dtype = tuple(results[name].shape), str(results[name].dtype).removeprefix("torch.")
+        if (shape, dtype) != (resolve_shape(spec, axes), spec["dtype"]):
+            raise ReplayError(expected=f"output {name} {resolve_shape(spec, axes)} {spec['dtype']}",
+                              found=f"{shape} {dtype}", where=f"reference of {definition['name']}",
+                              remedy="correct the reference")
+        results[name] = results[name].contiguous()
+    return results
+
+
+def require_device(device: str) -> None:
+    """EnvironmentMissing unless torch can compute on `device`."""
+    import torch
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise EnvironmentMissing(expected=f"a device {device}", found=str(error).splitlines()[0], where="torch",
+                                 remedy="use --device cpu, or a torch build for this GPU") from error
+
+
+def count_workloads(root: Path, only: str | None = None) -> int:
+    return sum(len(read_workloads(root, read_definition(path))) for path in definition_files(root)
+               if only in (None, path.stem))
+
+
+def replay_root(root: Path, device: str, only: str | None = None) -> Iterator[Replayed]:
+    """Replay every workload below `root` (or of one definition) that has a capture record with outputs."""
+    records = {record["workload"]: record for record in read_captures(root)}
+    for path in definition_files(root):
+        if only and path.stem != only:
+            continue
+        definition = read_definition(path)
+        for workload in read_workloads(root, definition):
+            yield _replay_workload(root, definition, workload, records.get(workload["uuid"]), device)
+
+
+def _replay_workload(root: Path, definition: dict, workload: dict, record: dict | None,
+                     device: str) -> Replayed:
+    name, uuid = definition["name"], workload["uuid"]
+    if record is None:
+        return Replayed(name, uuid, "unknown", "error", "no capture record; run check_workload_inputs.py")
+    data_class = record["class"]
+    if not record["outputs"]:
+        return Replayed(name, uuid, data_class, "skipped", "imported without engine outputs")
+    missing = _missing_tensor(root, definition, workload, record)
+    if missing:
+        return Replayed(name, uuid, data_class, "skipped", missing)
+    try:
+        comparisons = replay_call(definition, workload, record, read_task(root, name),
+                                  lambda path: blob_path(root, path, name, uuid), device)
+    except DatasetError as error:
+        return Replayed(name, uuid, data_class, "error", error.line())
+    wrong = [f"{output}: {result.describe()}" for output, result in comparisons.items() if not result.passed]
+    return Replayed(name, uuid, data_class, "fail" if wrong else "pass", "; ".join(wrong), comparisons)
+
+
+def _missing_tensor(root: Path, definition: dict, workload: dict, record: dict) -> str:
+    """Why a tensor of the workload is not here (a remedy in words), or an empty string."""
+    items = [item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"]
+    for text in items + [item["path"] for item in record["outputs"].values()]:
+        path = blob_path(root, text, definition["name"], workload["uuid"])
+        if not path.exists():
+            return "not materialised: run scripts/materialize_seeded.py" if "/generated/" in text \
+                else f"missing: {text}"
+        if read_pointer(path):
+            return "not fetched: git lfs pull"
+    return ""

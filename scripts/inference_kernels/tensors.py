@@ -1,0 +1,143 @@
+"""One tensor, one safetensors file: strict header reading, byte-exact saving, loading.
+
+The header is parsed here (standard library) so that every kind of damage has its own message and no tensor is
+read for its shape. Format: https://github.com/huggingface/safetensors (8-byte length, JSON header, data).
+"""
+
+import hashlib
+import json
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import PointerError, TensorFileError
+from .files import atomic_writer
+from .layout import TENSOR_KEY
+from .lfs import read_pointer
+
+if TYPE_CHECKING:
+    import torch
+
+# Trace dtype -> (safetensors name, bytes an element). The trace schema has no unsigned and no E8M0 type:
+# such bytes travel as int8 with their bit patterns unchanged.
+DTYPES = {
+    "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2), "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1), "int64": ("I64", 8), "int32": ("I32", 4), "int16": ("I16", 2),
+    "int8": ("I8", 1), "bool": ("BOOL", 1),
+}
+TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
+# The limit of the safetensors library itself; a larger length means that this is no safetensors file.
+HEADER_LIMIT = 100_000_000
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """What the header of a one-tensor file says: dtype by its Trace name, shape, bytes of data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_bytes: int
+
+
+def _damaged(path: Path, expected: str, found: str) -> TensorFileError:
+    return TensorFileError(expected=expected, found=found, where=str(path),
+                           remedy="fetch or capture the file again")
+
+
+def read_header(path: Path) -> TensorHeader:
+    """Read and check the header of the one-tensor file `path` without touching its data.
+
+    PointerError for a Git LFS pointer; TensorFileError for an empty, truncated, overlong or foreign file, more
+    than one tensor, metadata, a key other than `tensor`, or a size that contradicts shape and dtype.
+    """
+    pointer = read_pointer(path)
+    if pointer:
+        raise PointerError(expected="tensor bytes", found=f"a Git LFS pointer to {pointer.size:,} bytes",
+                           where=str(path), remedy="fetch it: git lfs pull")
+    size = path.stat().st_size
+    if size == 0:
+        raise _damaged(path, "a safetensors file", "an empty file")
+    with open(path, "rb") as stream:
+        start = stream.read(8)
+        if len(start) < 8:
+            raise _damaged(path, "an 8-byte header length", f"a file of {size} bytes")
+        (length,) = struct.unpack("<Q", start)
+        if length > HEADER_LIMIT:
+            raise _damaged(path, "a safetensors header", f"a header length of {length:,}: not a safetensors file")
+        if 8 + length > size:
+            raise _damaged(path, f"a header of {length} bytes", f"a truncated file of {size} bytes")
+        raw = stream.read(length)
+    return _checked_header(path, raw, size - 8 - length)
+
+
+def _checked_header(path: Path, raw: bytes, data_bytes: int) -> TensorHeader:
+    try:
+        header = json.loads(raw)
+        names = list(header)
+    except (ValueError, TypeError) as error:
+        raise _damaged(path, "a JSON header", f"{error}") from error
+    if names != [TENSOR_KEY]:
+        found = f"{len(names)} entries: {', '.join(names)[:100]}" if len(names) != 1 else f"key {names[0]!r}"
+        raise _damaged(path, f"exactly one tensor, under the key {TENSOR_KEY!r}, and no metadata", found)
+    try:
+        dtype, shape, (begin, end) = (header[TENSOR_KEY][key] for key in ("dtype", "shape", "data_offsets"))
+        trace, item = TRACE_NAMES[dtype]
+        expected = math.prod(shape) * item
+        plain = all(type(dim) is int and dim >= 0 for dim in shape) and begin == 0
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, "dtype, shape and data_offsets of a known dtype", f"{header[TENSOR_KEY]}") from error
+    if not plain or end != expected:
+        raise _damaged(path, f"{expected} bytes of data for {dtype} {shape}", f"offsets {begin}..{end}")
+    if data_bytes != expected:
+        kind = "a truncated file" if data_bytes < expected else "trailing bytes"
+        raise _damaged(path, f"{expected} bytes of data", f"{data_bytes}: {kind}")
+    return TensorHeader(trace, tuple(shape), data_bytes)
+
+
+def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What precedes the data in a one-tensor file: byte for byte what the safetensors library writes.
+
+    Written here because a file's name is its hash, which must not depend on a library version (a test compares).
+    """
+    name, item = DTYPES[dtype]
+    text = json.dumps({TENSOR_KEY: {"dtype": name, "shape": list(shape),
+                                    "data_offsets": [0, math.prod(shape) * item]}}, separators=(",", ":"))
+    padded = text.encode() + b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(padded)) + padded
+
+
+def raw_bytes(tensor: "torch.Tensor") -> memoryview:
+    """The bytes of a tensor's contiguous copy, in row-major order; works for every dtype, also FP8."""
+    import torch
+    plain = tensor.detach().cpu().contiguous()
+    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
+
+
+def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
+    """Write `tensor` to `folder/<sha256>.safetensors` (nothing if it is there); return digest and file size.
+
+    Any strides are accepted: a contiguous copy is stored. TensorFileError for a dtype that Trace cannot name.
+    """
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise TensorFileError(expected=f"one of {', '.join(DTYPES)}", found=dtype, where=str(folder),
+                              remedy="view unsigned and E8M0 bytes as int8 first")
+    parts = tensor_file_header(dtype, tuple(tensor.shape)), raw_bytes(tensor)
+    digest = hashlib.sha256(parts[0])
+    digest.update(parts[1])
+    path = folder / f"{digest.hexdigest()}.safetensors"
+    size = sum(map(len, parts))
+    if not path.exists() or path.stat().st_size != size:
+        with atomic_writer(path) as stream:
+            stream.writelines(parts)
+    return digest.hexdigest(), size
+
+
+def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
+    """The tensor of a one-tensor file, on `device`; checks the header first, for its clear messages."""
+    read_header(path)
+    from safetensors import safe_open
+    with safe_open(path, framework="pt", device=device) as stream:
+        return stream.get_tensor(TENSOR_KEY)

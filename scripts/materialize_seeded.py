@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Write the seeded weights that are too large for git into blob/generated/, bit for bit, and verify them."""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument("--definition", metavar="NAME", help="only what this definition reads")
+    parser.add_argument("--max-bytes", type=int, default=2**30, metavar="N",
+                        help="skip larger tensors, such as expert banks (default: 1 GiB)")
+    options = parser.parse_args()
+    from inference_kernels import materialize
+
+    files = materialize.generated_files(options.root, options.definition)
+    small = [item for item in files if item.recipe.nbytes <= options.max_bytes]
+    done = progress(materialize.materialize(options.root, small), len(small), "materialize")
+    written = sum(new for _, new in done)
+    print_json({"written": written, "present": len(small) - written, "skipped_by_size": len(files) - len(small),
+                "bytes": sum(item.recipe.nbytes for item in small)})
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""The main job on the data of this checkout: check everything, write the seeded weights, replay every workload.
+
+Replays on the GPU if torch sees one, else on the CPU. Prints one table and, last, one JSON line.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, print_json, print_table, progress, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument("--device", help="device of the replay (default: cuda if there is one, else cpu)")
+    options = parser.parse_args()
+    from inference_kernels import check, materialize, replay, report
+
+    started = time.monotonic()
+    device = options.device or default_device()
+    replay.require_device(device)
+    files = materialize.generated_files(options.root)
+    list(progress(materialize.materialize(options.root, files), len(files), "materialize"))
+    state = check.check_root(options.root, None, os.cpu_count() or 1, progress)
+    for finding in state.findings.items:
+        if finding.level != "note":
+            print(finding.line())
+    total = replay.count_workloads(options.root)
+    results = list(progress(replay.replay_root(options.root, device), total, "replay", "workload"))
+    print_table(report.replay_rows(results), report.REPLAY_COLUMNS)
+    for line in report.replay_troubles(results):
+        print(line)
+    checked, replayed = check.summary(state), report.replay_counts(results)
+    failed = checked["errors"] + replayed["failed"]
+    print_json({"checked": checked["checked"], "replayed": replayed["replayed"], "failed": failed,
+                "skipped": replayed["skipped"], "classes": checked["classes"], "device": device,
+                "seconds": round(time.monotonic() - started, 1)})
+    return 0 if replayed["replayed"] and not failed else 1
+
+
+def default_device() -> str:
+    import torch
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,33 @@
+"""Shared fixtures: the library on the path, the repository's own definitions and references."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def definition():
+    """definition(name) -> the dictionary of a definition of this repository, live or retired."""
+    from inference_kernels.definitions import definition_files, read_definition
+
+    files = definition_files(REPOSITORY) + definition_files(REPOSITORY, "retired/definitions")
+    by_name = {path.stem: path for path in files}
+    return lambda name: read_definition(by_name[name])
+
+
+@pytest.fixture(scope="session")
+def reference(definition):
+    """reference(name) -> the packed reference as a callable."""
+    from inference_kernels.definitions import compile_reference
+
+    return lambda name: compile_reference(definition(name))
