@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Write the generated documentation: docs/definitions/*.md and the marked blocks of README.md."""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, fail, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a document is out of date")
+    options = parser.parse_args()
+    from inference_kernels import docs
+
+    if options.check:
+        differences = docs.document_differences(options.root)
+        for difference in differences:
+            fail(difference.line())
+        return 1 if differences else 0
+    for path in docs.write_documents(options.root):
+        print(path.relative_to(options.root))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
