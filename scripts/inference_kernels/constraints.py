@@ -1,7 +1,8 @@
 """Constraints of definitions: a restricted expression evaluator over axes and named inputs. Never `eval`.
 
-Allowed: integer literals, + - * // % and small powers, chained comparisons, and / or / not, & | ~ on tensors,
-subscripts with integers and slices, the calls of FUNCTIONS, and the argument-less methods of METHODS on tensors.
+Allowed: number literals, + - * // % and small powers, chained comparisons, and / or / not, & | ~ on tensors,
+subscripts with integers, slices and None (a new axis), the calls of FUNCTIONS, and the argument-less methods of
+METHODS on tensors.
 """
 
 import ast
@@ -145,6 +146,8 @@ def _index(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Slice):
         return slice(*(None if part is None else _integer(part, names)
                        for part in (node.lower, node.upper, node.step)))
+    if isinstance(node, ast.Constant) and node.value is None:
+        return None
     return _integer(node, names)
 
 
