@@ -1,9 +1,12 @@
-# Usage: make run | make test | make engine | make pack | make clean
+# make run      install, check and replay the data of this checkout
+# make test     install the test tools and run the tests
+# make engine   install SGLang for captures
+# make bench    measure the tools themselves (10 GB of scratch space)
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet
 
-.PHONY: run test install engine pack clean
+.PHONY: run test install engine bench docs pack clean
 
 run: install
 	$(BIN)/python scripts/verify.py
@@ -25,6 +28,24 @@ install: .venv/.installed
 .venv/.tested-with: .venv/.installed requirements/test.txt
 	$(PIP) --require-hashes -r requirements/test.txt
 	touch $@
+
+# SGLang with torch of its own; several GB. Captures change over to this environment by themselves.
+engine: .venv-engine/.installed
+
+.venv-engine/.installed: requirements/engine-torch.txt requirements/engine.txt
+	test -x .venv-engine/bin/python || $(PYTHON) -m venv .venv-engine
+	.venv-engine/bin/pip install --disable-pip-version-check --quiet -r requirements/engine-torch.txt
+	.venv-engine/bin/pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements/engine.txt
+	touch $@
+
+bench: install
+	mkdir -p results/summaries
+	$(BIN)/python benchmarks/bench_check.py > results/summaries/tool_benchmarks.jsonl
+	$(BIN)/python benchmarks/bench_import.py >> results/summaries/tool_benchmarks.jsonl
+	$(BIN)/python benchmarks/bench_compare.py >> results/summaries/tool_benchmarks.jsonl
+
+docs: install
+	$(BIN)/python scripts/build_docs.py
 
 pack: install
 	$(BIN)/python scripts/pack.py

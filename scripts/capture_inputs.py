@@ -44,10 +44,11 @@ def import_capture(run: Path, root: Path, store: str) -> int:
 
 def replay(root: Path, device: str, only: str | None) -> int:
     from inference_kernels import replay as library
-    from inference_kernels.definitions import load_definition
+    from inference_kernels.definitions import load_definition, require_dataset
     from inference_kernels.report import REPLAY_COLUMNS, replay_counts, replay_rows, replay_troubles
 
     library.require_device(device)
+    require_dataset(root)
     if only:
         load_definition(root, only)
     results = list(progress(library.replay_root(root, device, only), library.count_workloads(root, only),

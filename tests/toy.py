@@ -1,6 +1,8 @@
 """A miniature dataset made the way the real one is: a toy engine, the recorder, validation, the importer."""
 
+import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -21,13 +23,24 @@ SETTINGS = {
     "engine": {"name": "toy", "version": "1", "flags": {}, "environment": {}, "substitutions": []},
     "hardware": {"device": "cpu"},
 }
-OPERATION = {"call_path": "ToyLayer.forward", "layer": "layers.0", "step": 0, "phase": "prefill", "ranks_gathered": 1}
+OPERATION = {"call_path": "ToyLayer.forward", "layer": "layers.0", "step": 0, "phase": "prefill",
+             "ranks_gathered": 1}
 
 
 def toy_root(path: Path) -> Path:
     """A dataset root with the toy definition and task, without workloads."""
     shutil.copytree(DATA, path)
     return path
+
+
+def add_definition(root: Path, name: str) -> None:
+    """The toy definition and its task once more, under another name."""
+    for folder in ("definitions/toy", "tasks"):
+        value = json.loads((root / folder / f"{NAME}.json").read_text())
+        value |= {key: text.replace(NAME, name) for key, text in value.items()
+                  if key in ("name", "definition", "workloads")}
+        (root / folder / f"{name}.json").write_text(json.dumps(value, indent=2) + "\n")
+    shutil.copyfile(root / "definitions" / "toy" / f"{NAME}.py", root / "definitions" / "toy" / f"{name}.py")
 
 
 def toy_weight() -> torch.Tensor:
@@ -40,7 +53,8 @@ def toy_call(rows: int) -> tuple[dict, dict]:
     ids = torch.tensor([row * row % rows for row in range(rows)], dtype=torch.int32)
     weight, scale = toy_weight(), 0.5
     y = torch.einsum("nk,kj->nj", x.double().index_select(0, ids), weight.double()) * scale
-    count = torch.tensor([int((ids == row).sum()) for row in range(rows)], dtype=torch.int32)
+    chosen = Counter(ids.tolist())
+    count = torch.tensor([chosen[row] for row in range(rows)], dtype=torch.int32)
     return {"x": x, "weight": weight, "ids": ids, "scale": scale}, {"y": y.to(torch.bfloat16), "count": count}
 
 
@@ -48,21 +62,29 @@ def start_run(folder: Path) -> RunFolder:
     return RunFolder.open(folder, SETTINGS)
 
 
-def play_case(run: RunFolder, root: Path, case: str, rows: int) -> None:
+def record_call(run: RunFolder, root: Path, rows: int, name: str = NAME) -> str:
+    """One call of the toy engine, recorded; its workload UUID."""
+    recorder = Recorder(run.root, root)
+    recorder.observe(name)
+    inputs, outputs = toy_call(rows)
+    return recorder.record(name, inputs, outputs, operation=OPERATION, adaptations=[],
+                           generated={"weight": RECIPE.to_json()})
+
+
+def play_case(run: RunFolder, root: Path, case: str, rows: int, name: str = NAME) -> None:
     """One request of the toy engine: one call, recorded."""
     run.begin_case(case, {"rows": rows})
-    recorder = Recorder(run.root, root)
-    recorder.observe(NAME)
-    inputs, outputs = toy_call(rows)
-    recorder.record(NAME, inputs, outputs, operation=OPERATION, adaptations=[], generated={"weight": RECIPE.to_json()})
+    record_call(run, root, rows, name)
     run.finish_case(case, [], 0.1)
 
 
-def captured_run(folder: Path, root: Path, rows: tuple[int, ...] = (3, 5)) -> RunFolder:
-    """A complete, validated run with one case for each row count."""
+def captured_run(folder: Path, root: Path, rows: tuple[int, ...] = (3, 5),
+                 names: tuple[str, ...] = (NAME,)) -> RunFolder:
+    """A complete, validated run with one case for each definition and row count."""
     run = start_run(folder)
-    for count in rows:
-        play_case(run, root, f"rows{count}", count)
+    for name in names:
+        for count in rows:
+            play_case(run, root, f"{name}{count}", count, name)
     require_passed(list(validate_run(run, root, "cpu")), str(folder))
     run.complete()
     return run
@@ -78,12 +100,18 @@ def import_run(folder: Path, root: Path, store: str = "starter") -> int:
     return importer.merge_records(root, calls, places)
 
 
-def toy_dataset(path: Path) -> Path:
+def toy_dataset(path: Path, store: str = "starter") -> Path:
     """A complete dataset root with two workloads; its seeded weight is materialised."""
     root = toy_root(path / "dataset")
     captured_run(path / "run", root)
-    import_run(path / "run", root)
+    import_run(path / "run", root, store)
     return root
+
+
+def tree_bytes(root: Path) -> dict[str, bytes]:
+    """Content of every file below `root`, by relative path."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*"))
+            if path.is_file()}
 
 
 def weight_file() -> bytes:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from . import check_blobs
-from .constraints import check_constraint
-from .definitions import const_axes, definition_files, read_definition, resolve_shape
-from .errors import DatasetError, SchemaError
-from .files import parse_json, read_text
+from .constraints import check_constraint, names_in, refusal
+from .definitions import const_axes, definition_files, read_definition, require_dataset, resolve_shape
+from .errors import DatasetError, PackError, SchemaError
+from .files import LEFTOVER, lines, parse_json, read_text
 from .findings import Findings
 from .layout import BlobPath, blob_path, workload_file
 from .native import check_native, load_trace_set
 from .pack import out_of_sync
 from .records import CLASSES, captures_file, record_tensors, workload_uuid
 from .schema import definition_errors, schema_errors, unknown_keys, workload_errors
+from .seeded_bytes import recipe_from_json
 from .tasks import read_task, task_errors, task_path
 from .tensors import load_tensor
 
@@ -29,18 +30,22 @@ Progress = Callable[[Iterable, int, str], Iterator]
 
 @dataclass
 class Checked:
-    """State of one check of `root`. `only` restricts it to one definition."""
+    """State of one check of `root`. `only` restricts it to one definition.
+
+    broken: names of definitions that cannot be read; what belongs to them is left alone.
+    """
 
     root: Path
     only: str | None = None
     findings: Findings = field(default_factory=Findings)
     definitions: dict[str, dict] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
     workloads: dict[str, tuple[str, dict, str]] = field(default_factory=dict)
     records: dict[str, dict] = field(default_factory=dict)
     blobs: check_blobs.Blobs = field(default_factory=check_blobs.Blobs)
 
     def wanted(self, definition: str) -> bool:
-        return self.only is None or definition == self.only
+        return definition not in self.broken and self.only in (None, definition)
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
@@ -48,12 +53,10 @@ class Checked:
 
 def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> Checked:
     """Run all checks; the findings and counts are in the result. SchemaError if `root` is no dataset."""
-    if not (root / "definitions").is_dir():
-        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
-                          remedy="pass the root of the dataset with --root")
+    require_dataset(root)
     state = Checked(root, only)
     _definitions(state)
-    if only and only not in state.definitions:
+    if only and only not in state.definitions | dict.fromkeys(state.broken):
         raise SchemaError(expected=f"one of {sorted(state.definitions)}", found=only, where=str(root),
                           remedy="check the definition's name")
     _workloads(state)
@@ -62,17 +65,23 @@ def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> C
     check_blobs.check(state, jobs, progress)
     _constraints(state)
     if not state.findings.count("error") and only is None:
-        _guard(state.findings, partial(load_trace_set, root))
+        _guard(state, partial(load_trace_set, root))
     return state
 
 
-def _guard(findings: Findings, step: Callable[[], Any]) -> Any:
+def _guard(state: Checked, step: Callable[[], Any]) -> Any:
     """Run one step; a DatasetError becomes a finding."""
     try:
         return step()
     except DatasetError as error:
-        findings.add_error(error)
+        _report(state, error)
         return None
+
+
+def _report(state: Checked, error: DatasetError) -> None:
+    """Add an error as a finding, its place relative to the root."""
+    where = error.where.removeprefix(f"{state.root}/")
+    state.findings.add("error", where, error.expected, error.found, error.remedy)
 
 
 def _definitions(state: Checked) -> None:
@@ -82,17 +91,17 @@ def _definitions(state: Checked) -> None:
                            "move the file: the native loader reads every .json there")
     for path in files:
         where = state.relative(path)
-        definition = _guard(state.findings, partial(read_definition, path))
+        definition = _guard(state, partial(read_definition, path))
         if definition is None or not _native(state, "definition", definition, where):
+            state.broken.add(path.stem)
             continue
         for error in definition_errors(definition, path, where):
             state.findings.add_error(error)
         state.definitions[definition["name"]] = definition
-    try:
-        for error in out_of_sync(state.root):
-            state.findings.add_error(error)
-    except DatasetError as error:
-        state.findings.add_error(error)
+    for error in out_of_sync(state.root):
+        # A definition that cannot be read was reported above.
+        if isinstance(error, PackError) or Path(error.where) not in files:
+            _report(state, error)
 
 
 def _native(state: Checked, kind: str, value: Any, where: str) -> bool:
@@ -112,19 +121,27 @@ def _native(state: Checked, kind: str, value: Any, where: str) -> bool:
 
 def _rows(state: Checked, path: Path) -> Iterator[tuple[str, dict]]:
     """(`path:line`, object) of a JSONL file; a broken line is a finding, the next ones are still read."""
-    text = _guard(state.findings, partial(read_text, path))
-    for number, line in enumerate((text or "").splitlines(), 1):
+    text = _guard(state, partial(read_text, path))
+    for number, line in enumerate(lines(text or ""), 1):
         where = f"{state.relative(path)}:{number}"
-        row = _guard(state.findings, partial(parse_json, line, where))
+        before = len(state.findings.items)
+        row = _guard(state, partial(parse_json, line, where))
         if isinstance(row, dict):
             yield where, row
         elif row is not None:
             state.findings.add("error", where, "one JSON object a line", type(row).__name__, "repair the line")
+        if len(state.findings.items) > before:
+            state.blobs.mention(line)
 
 
 def _workloads(state: Checked) -> None:
     expected = {workload_file(state.root, definition): name for name, definition in state.definitions.items()}
-    for path in sorted((state.root / "workloads").rglob("*.jsonl")):
+    for path in sorted(path for path in (state.root / "workloads").rglob("*") if not path.is_dir()):
+        if path.name.startswith(LEFTOVER):
+            check_blobs.leftover(state.findings, state.relative(path))
+            continue
+        if path.stem in state.broken:
+            continue
         if path not in expected:
             state.findings.add("error", state.relative(path), "the workload file of a known definition",
                                "another file", "remove it, or restore its definition")
@@ -172,7 +189,7 @@ def _expect_blob(state: Checked, definition: str, item: dict, label: str,
     if item["tensor_key"] != "tensor":
         state.findings.add("error", where, "tensor_key 'tensor'", repr(item["tensor_key"]), "import it again")
         return
-    path = _guard(state.findings, partial(blob_path, state.root, item["path"], definition, where))
+    path = _guard(state, partial(blob_path, state.root, item["path"], definition, where))
     if path is not None:
         state.blobs.expect(BlobPath.parse(item["path"], where), label, form, where)
 
@@ -207,6 +224,7 @@ def _record(state: Checked, record: dict, where: str) -> None:
                            "import the capture run again, or remove the record")
         return
     _record_outputs(state, record, where)
+    _recipes(state, record, where)
     if not record["replay"]["passed"]:
         state.findings.add("error", where, "a validated record", "replay.passed is false", "capture it again")
 
@@ -219,7 +237,7 @@ def _record_outputs(state: Checked, record: dict, where: str) -> None:
                            f"{sorted(record['outputs'])}", "capture all outputs")
         return
     axes = const_axes(definition) | workload["axes"]
-    complete = all(axis in axes for spec in definition["outputs"].values() for axis in spec["shape"])
+    complete = all(type(axes.get(axis)) is int for spec in definition["outputs"].values() for axis in spec["shape"])
     for label in record_tensors(record):
         group, name = label.split(".", 1)
         spec = definition["outputs"].get(name) if group == "outputs" and complete else None
@@ -232,15 +250,30 @@ def _record_outputs(state: Checked, record: dict, where: str) -> None:
                                f"the constant {figures['min']}", "capture with informative weights")
 
 
+def _recipes(state: Checked, record: dict, where: str) -> None:
+    """Every recipe is sound and belongs to an input; its path may be absent until it is materialised."""
+    inputs = state.workloads[record["workload"]][1]["inputs"]
+    for name, recipe in record.get("generated", {}).items():
+        if "path" not in inputs.get(name, {}):
+            state.findings.add("error", where, f"recipes of the inputs {sorted(inputs)}", name,
+                               "import the capture run again")
+            continue
+        try:
+            recipe_from_json(recipe)
+        except DatasetError as error:
+            state.findings.add("error", where, error.expected, f"{error.found} in the recipe of {name}", error.remedy)
+        state.blobs.recipes.add(inputs[name]["path"])
+
+
 def _tasks(state: Checked) -> None:
     for name in filter(state.wanted, sorted(state.definitions)):
         path = task_path(state.root, name)
-        task = _guard(state.findings, partial(read_task, state.root, name))
+        task = _guard(state, partial(read_task, state.root, name))
         uuids = {uuid for uuid, (owner, _, _) in state.workloads.items() if owner == name}
         for error in task_errors(task, state.definitions[name], uuids, state.relative(path)) if task else ():
             state.findings.add_error(error)
     for path in sorted((state.root / "tasks").glob("*.json")):
-        if path.stem not in state.definitions:
+        if path.stem not in state.definitions and path.stem not in state.broken:
             state.findings.add("error", state.relative(path), "the task of a known definition", path.stem,
                                "remove it, or restore its definition")
 
@@ -249,14 +282,18 @@ def _constraints(state: Checked) -> None:
     """Evaluate the rules of every workload whose tensors are here and sound; inputs are loaded when a rule asks."""
     for name, workload, where in state.workloads.values():
         definition = state.definitions[name]
-        texts = [item["path"] for item in workload["inputs"].values() if item.get("type") == "safetensors"]
+        if workload_errors(workload, definition, where):
+            continue
+        texts = [item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"]
         if not all(state.blobs.sound(text) for text in texts):
             continue
         names: dict[str, Any] = const_axes(definition) | workload["axes"]
         for key, item in workload["inputs"].items():
             names[key] = item["value"] if "value" in item else partial(load_tensor, state.root / item["path"])
         for rule in definition.get("constraints") or []:
-            _guard(state.findings, partial(check_constraint, rule, names, where))
+            # A rule outside the language or with unknown names was reported with its definition.
+            if not refusal(rule) and names_in(rule) <= set(names):
+                _guard(state, partial(check_constraint, rule, names, where))
 
 
 def summary(state: Checked) -> dict[str, Any]:

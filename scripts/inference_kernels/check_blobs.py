@@ -2,12 +2,14 @@
 
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import DatasetError, PointerError
+from .errors import DatasetError
+from .files import LEFTOVER
 from .findings import Findings
 from .hashing import hash_files
 from .layout import (FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, HUB_FILE_LIMIT, STARTER_FILE_LIMIT,
@@ -32,9 +34,15 @@ class Blobs:
     sizes: dict[str, int] = field(default_factory=dict)
     pointers: dict[str, int] = field(default_factory=dict)
     absent_generated: set[str] = field(default_factory=set)
+    recipes: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)
 
     def expect(self, blob: BlobPath, label: str, form: Form | None, where: str) -> None:
         self.expected.setdefault(str(blob), []).append((label, form, where))
+
+    def mention(self, line: str) -> None:
+        """Note every hash in the text of a broken record, so that its files are not called unreferenced."""
+        self.mentioned.update(re.findall("[0-9a-f]{64}", line))
 
     def sound(self, text: str) -> bool:
         """True if the file is here and header and hash were right."""
@@ -52,10 +60,7 @@ def check(state: "Checked", jobs: int, progress: Callable[..., Any]) -> None:
     """Check every blob of the wanted definitions; findings and figures go into `state`."""
     present = blob_files(state.root)
     texts = {state.relative(path) for path in present}
-    here = []
-    for path in present:
-        if _is_candidate(state, path):
-            here.append(path)
+    here = [path for path in present if _is_candidate(state, path)]
     _missing(state, texts)
     _limits(state, present)
     hashed = progress(hash_files(here, jobs), len(here), "check")
@@ -65,11 +70,16 @@ def check(state: "Checked", jobs: int, progress: Callable[..., Any]) -> None:
     _notes(state)
 
 
+def leftover(findings: Findings, text: str) -> None:
+    findings.add("warning", text, "finished files", "a leftover of a killed import",
+                 "import again, or delete it")
+
+
 def _is_candidate(state: "Checked", path: Path) -> bool:
     """Judge one file by name, kind and header; True if its content shall be hashed."""
     text, findings, blobs = state.relative(path), state.findings, state.blobs
-    if path.name.startswith(".tmp-"):
-        findings.add("warning", text, "finished files", "a leftover of a killed import", "import again, or delete it")
+    if path.name.startswith(LEFTOVER):
+        leftover(findings, text)
         return False
     try:
         blob = BlobPath.parse(text, text)
@@ -79,18 +89,25 @@ def _is_candidate(state: "Checked", path: Path) -> bool:
     if path.is_symlink():
         findings.add("error", text, "a file", "a symbolic link", "replace the link by the file")
         return False
+    if not path.is_file():
+        findings.add("error", text, "a regular file", "something else", "remove it")
+        return False
     if not state.wanted(blob.definition):
         _skip_other(blobs, path, text)
         return False
-    if text not in blobs.expected:
+    if text not in blobs.expected and blob.sha256 not in blobs.mentioned:
         level = "warning" if blob.store == "generated" else "error"
-        findings.add(level, text, "a blob that a workload or record names", "an unreferenced one", "delete it")
+        findings.add(level, text, "a blob that a workload or record names", "an unreferenced one",
+                     "correct the record that should name it, or delete it")
     return _header(findings, blobs, path, text, blob)
 
 
 def _skip_other(blobs: Blobs, path: Path, text: str) -> None:
     """A blob of a definition outside the selection is only looked at for being a pointer."""
-    pointer = read_pointer(path)
+    try:
+        pointer = read_pointer(path)
+    except (DatasetError, OSError):
+        return  # a finding of the check that asks for that definition
     if pointer:
         blobs.pointers[text] = pointer.size
 
@@ -102,12 +119,18 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
             blobs.found[text], blobs.pointers[text] = "pointer", pointer.size
             if pointer.sha256 != blob.sha256:
                 findings.add("error", text, f"a pointer to {blob.sha256}", pointer.sha256,
-                             "restore the pointer: git checkout -- the path")
+                             f"restore the pointer: git checkout -- {text}")
+            if blob.store != "workloads":
+                findings.add("error", text, f"tensor bytes: blob/{blob.store} is not in Git LFS",
+                             "a Git LFS pointer", "restore the file, or import the capture again")
             return False
         header = read_header(path)
-    except (DatasetError, PointerError) as error:
+    except DatasetError as error:
         findings.add("error", text, error.expected, error.found, error.remedy)
         blobs.found[text] = "broken"
+        return False
+    except OSError as error:
+        _finish(findings, blobs, text, error)
         return False
     blobs.sizes[text] = path.stat().st_size
     for label, form, where in blobs.expected.get(text, ()):
@@ -137,10 +160,13 @@ def _missing(state: "Checked", texts: set[str]) -> None:
     for text, users in sorted(state.blobs.expected.items()):
         if text in texts:
             continue
-        if "/generated/" in text:
+        label, _, where = users[0]
+        if text in state.blobs.recipes:
             state.blobs.absent_generated.add(text)
+        elif "/generated/" in text:
+            state.findings.add("error", where, f"{label} at {text}, or a recipe of it", "neither",
+                               "import the capture again")
         else:
-            label, _, where = users[0]
             state.findings.add("error", where, f"{label} at {text}", "no such file",
                                "import the capture again, or restore the file")
 
@@ -153,7 +179,8 @@ def _limits(state: "Checked", present: list[Path]) -> None:
         folder = os.path.dirname(text)
         folders[folder] = folders.get(folder, 0) + 1
         if size > HUB_FILE_LIMIT:
-            state.findings.add("error", text, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{size:,}", "split it")
+            state.findings.add("error", text, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{size:,}",
+                               "split it")
         if text.startswith("blob/starter/"):
             starter += size
             if size > STARTER_FILE_LIMIT:
@@ -165,7 +192,8 @@ def _limits(state: "Checked", present: list[Path]) -> None:
     for folder, count in sorted(folders.items()):
         if count > FOLDER_ENTRY_WARNING:
             level = "error" if count > FOLDER_ENTRY_LIMIT else "warning"
-            state.findings.add(level, folder, f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder", f"{count:,}",
+            state.findings.add(level, folder, f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
+                               f"{count:,}",
                                "the Hub refuses larger folders")
 
 
@@ -184,5 +212,6 @@ def _notes(state: "Checked") -> None:
         size = sum(state.blobs.pointers[text] for text in texts)
         total = sum(1 for text in state.blobs.expected if text.split("/")[2] == definition)
         of = f" of {total}" if total else ""
-        state.findings.add("note", definition, "tensor bytes", f"{len(texts)}{of} not fetched: Git LFS pointers to "
+        state.findings.add("note", definition, "tensor bytes",
+                           f"{len(texts)}{of} not fetched: Git LFS pointers to "
                            f"{size:,} bytes", pull_command({definition}))

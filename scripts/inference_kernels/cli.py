@@ -17,6 +17,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 Item = TypeVar("Item")
 
 OS_REMEDIES = {
+    errno.EDQUOT: "free some space or choose another target",
+    errno.EEXIST: "a file is in the way: choose another target",
+    errno.ENOTDIR: "a file is in the way: choose another target",
+    errno.EISDIR: "name a file, not a folder",
     errno.ENOSPC: "free some space or choose another target",
     errno.EROFS: "choose a writable target",
     errno.EACCES: "check the permissions or choose another target",
@@ -39,7 +43,7 @@ def run_main(main: Callable[[], int]) -> None:
         code = 1
     except OSError as error:
         remedy = OS_REMEDIES.get(error.errno, "see the system's message")
-        code = fail(f"{error.filename or 'input/output'}: {error.strerror or error}; {remedy}")
+        code = fail(f"{error.filename2 or error.filename or 'input/output'}: {error.strerror or error}; {remedy}")
     except KeyboardInterrupt:
         code = fail("interrupted; run the same command again to resume", 130)
     sys.exit(code)

@@ -8,6 +8,7 @@ comparison of no elements is not a pass.
 """
 
 import math
+import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ class Comparison:
     """The plain record of one comparison.
 
     status: pass | mismatch | non_finite | empty | shape | dtype
+    mismatched: elements beyond their bound; with status non_finite the non-finite ones, the rest is not judged.
     tolerance_used: largest error divided by its bound (1.0 = at the limit); 0 or 1 for exact comparisons.
     relative_rms: rms of the error over the rms of the reference; None where not defined.
     worst: the elements nearest to or beyond their bound: index, actual, expected.
@@ -76,11 +78,10 @@ class Comparison:
         """The finding in words, for error lines."""
         if self.status in ("shape", "dtype", "empty"):
             return f"{self.status}: {self.worst[0]['found']}" if self.worst else "nothing to compare"
+        worst = f"at {self.worst[0]['index']}: {self.worst[0]['actual']} for {self.worst[0]['expected']}"
         if self.status == "non_finite":
-            return f"{self.non_finite} non-finite elements of {self.elements}"
-        worst = f", worst at {self.worst[0]['index']}: {self.worst[0]['actual']} for " \
-                f"{self.worst[0]['expected']}" if self.worst else ""
-        return f"{self.mismatched} of {self.elements} elements beyond the bound{worst}"
+            return f"{self.non_finite} of {self.elements} elements non-finite, first {worst}"
+        return f"{self.mismatched} of {self.elements} elements beyond the bound, worst {worst}"
 
 
 def compare(actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Tolerance) -> Comparison:
@@ -113,21 +114,25 @@ def unravel(index: int, shape: tuple[int, ...]) -> list[int]:
 def _exact(actual: "torch.Tensor", expected: "torch.Tensor") -> Comparison:
     import torch
     result = Comparison("pass", elements=expected.numel(), max_abs_error=0.0, tolerance_used=0.0)
-    size = 16 * CHUNK[expected.device.type]
-    for start in range(0, expected.numel(), size):
-        got, want = actual[start:start + size], expected[start:start + size]
-        if torch.equal(got, want):
-            continue
-        wrong = (got != want).nonzero().view(-1)
-        result.mismatched += wrong.numel()
-        for position in wrong[:WORST_KEPT - len(result.worst)].tolist():
-            result.worst.append({"index": start + position, "actual": got[position].item(),
-                                 "expected": want[position].item()})
-        errors = (got[wrong].double() - want[wrong].double()).abs()
-        result.max_abs_error = max(result.max_abs_error, errors.max().item())
+    size = CHUNK[expected.device.type]
+    for start in range(0, expected.numel(), 16 * size):
+        stop = min(start + 16 * size, expected.numel())
+        if not torch.equal(actual[start:stop], expected[start:stop]):
+            for inner in range(start, stop, size):
+                _count_wrong(result, inner, actual[inner:inner + size], expected[inner:inner + size])
     if result.mismatched:
         result.status, result.tolerance_used = "mismatch", 1.0
     return result
+
+
+def _count_wrong(result: Comparison, start: int, got: "torch.Tensor", want: "torch.Tensor") -> None:
+    wrong = got != want
+    result.mismatched += int(wrong.sum())
+    for position in wrong.nonzero().view(-1)[:WORST_KEPT - len(result.worst)].tolist():
+        result.worst.append({"index": start + position, "actual": got[position].item(),
+                             "expected": want[position].item()})
+    largest = got.double().sub_(want.double()).abs_().max().item()
+    result.max_abs_error = max(result.max_abs_error, largest)
 
 
 class _Floating:
@@ -155,8 +160,9 @@ class _Floating:
         result = self.result
         if result.non_finite:
             result.status, result.max_abs_error, result.tolerance_used = "non_finite", None, None
+            result.mismatched = result.non_finite
             return result
-        if self.reference_squares:
+        if self.reference_squares and math.isfinite(self.error_squares + self.reference_squares):
             result.relative_rms = math.sqrt(self.error_squares / self.reference_squares)
         required = self.tolerance.required_matched_ratio
         if result.matched_ratio < (1.0 if required is None else required):
@@ -169,12 +175,14 @@ class _Floating:
         error.copy_(got)
         bound.copy_(want)
         error.sub_(bound)
-        # inf or NaN on either side makes the difference non-finite, so one maximum finds them all.
+        # inf or NaN on either side makes the difference non-finite, so one maximum finds them all. The difference
+        # of two huge finite numbers may overflow as well: that is an ordinary mismatch.
         largest = error.abs_().max().item()
         if not math.isfinite(largest):
             self._count_non_finite(start, got, want)
+        if self.result.non_finite:
             return
-        self.result.max_abs_error = max(self.result.max_abs_error, largest)
+        self.result.max_abs_error = max(self.result.max_abs_error, _capped(largest))
         self.error_squares += error.dot(error).item()
         self.reference_squares += bound.dot(bound).item()
         self._apply_rule(start, got, want, error, bound)
@@ -188,9 +196,9 @@ class _Floating:
         else:
             bound.add_(RELATIVE_FLOOR).mul_(tolerance.rtol).clamp_(min=self.atol)
         used = error.div_(bound)
-        worst = used.max().item()
-        if worst > 1.0:
-            self.result.mismatched += int((used > 1.0).sum())
+        worst = _capped(used.max().item())
+        if not worst <= 1.0:
+            self.result.mismatched += used.numel() - int((used <= 1.0).sum())
         full = len(self.result.worst) == WORST_KEPT
         if worst > (self.result.worst[-1]["tolerance_used"] if full else 0.0):
             self._keep_worst(start, got, want, used)
@@ -199,15 +207,26 @@ class _Floating:
     def _keep_worst(self, start: int, got: Any, want: Any, used: Any) -> None:
         values, positions = used.topk(min(WORST_KEPT, used.numel()))
         found = [{"index": start + position, "actual": got[position].item(), "expected": want[position].item(),
-                  "tolerance_used": value}
+                  "tolerance_used": _capped(value)}
                  for value, position in zip(values.tolist(), positions.tolist()) if value > 0]
         merged = sorted(self.result.worst + found, key=lambda item: (-item["tolerance_used"], item["index"]))
         self.result.worst = merged[:WORST_KEPT]
 
     def _count_non_finite(self, start: int, got: Any, want: Any) -> None:
-        bad = ~(got.to(self.error.dtype).isfinite() & want.to(self.error.dtype).isfinite())
+        bad = ~(_widened(got).isfinite() & _widened(want).isfinite())
+        if bad.any() and not self.result.non_finite:
+            self.result.worst = []
         self.result.non_finite += int(bad.sum())
-        for position in bad.nonzero().view(-1)[:WORST_KEPT].tolist():
-            if self.result.non_finite <= WORST_KEPT or len(self.result.worst) < WORST_KEPT:
-                self.result.worst.append({"index": start + position, "actual": str(got[position].item()),
-                                          "expected": str(want[position].item())})
+        for position in bad.nonzero().view(-1)[:WORST_KEPT - len(self.result.worst)].tolist():
+            self.result.worst.append({"index": start + position, "actual": str(got[position].item()),
+                                      "expected": str(want[position].item())})
+
+
+def _widened(values: "torch.Tensor") -> "torch.Tensor":
+    """FP8 has no arithmetic of its own; the other formats need no copy."""
+    return values.float() if values.element_size() == 1 else values
+
+
+def _capped(value: float) -> float:
+    """Infinity and NaN as the largest number, which JSON can hold."""
+    return value if math.isfinite(value) else sys.float_info.max

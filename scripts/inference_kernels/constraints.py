@@ -1,11 +1,12 @@
 """Constraints of definitions: a restricted expression evaluator over axes and named inputs. Never `eval`.
 
 Allowed: number literals, + - * // % and small powers, chained comparisons, and / or / not, & | ~ on tensors,
-subscripts with integers, slices and None (a new axis), the calls of FUNCTIONS, and the argument-less methods of
-METHODS on tensors.
+subscripts with integers, slices, None (a new axis) and integer tensors (a gather), the calls of FUNCTIONS, and the
+argument-less methods of METHODS on tensors.
 """
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,8 +19,12 @@ UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.in
 COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
            ast.Gt: operator.gt, ast.GtE: operator.ge}
 METHODS = frozenset({"all", "any", "min", "max", "sum"})
-# Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers.
-LENGTH_LIMIT, NUMBER_LIMIT, EXPONENT_LIMIT, ARANGE_LIMIT = 500, 2**63, 64, 2**32
+# Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers, and elements of
+# a result that broadcasting makes larger than its operands.
+LENGTH_LIMIT, NUMBER_LIMIT, EXPONENT_LIMIT, ELEMENT_LIMIT = 500, 2**63, 64, 2**27
+# The longest axis that a rule counts along is a context of about a million tokens.
+ARANGE_LIMIT = 2**24
+REMEDY = "write it with what constraints.py allows"
 
 
 class _Refused(Exception):
@@ -45,7 +50,33 @@ def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
         return bool(_value(_parse(expression), names))
     except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise ConstraintError(expected="an expression over axes and inputs", found=f"{expression!r}: {error}",
-                              where=where, remedy="write it with the operators that constraints.py allows") from error
+                              where=where, remedy=REMEDY) from error
+
+
+def refusal(expression: str) -> str | None:
+    """Why `expression` is outside the allowed language, found without evaluating it; None if it is inside."""
+    try:
+        nodes = list(ast.walk(_parse(expression)))
+        methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                _require_known_call(node)
+            elif isinstance(node, ast.Constant) and node.value is not None:
+                _constant(node, {})
+            elif not isinstance(node, PARTS) and id(node) not in methods:
+                raise _Refused(f"{type(node).__name__} is not allowed")
+    except _Refused as error:
+        return str(error)
+    return None
+
+
+def value_of(expression: str, names: Mapping[str, Any], where: str) -> Any:
+    """The number or tensor that `expression` stands for; ConstraintError as in `evaluate`."""
+    try:
+        return _value(_parse(expression), names)
+    except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise ConstraintError(expected="an expression over axes and inputs", found=f"{expression!r}: {error}",
+                              where=where, remedy=REMEDY) from error
 
 
 def names_in(expression: str) -> set[str]:
@@ -72,10 +103,21 @@ def _resolve(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    if hasattr(value, "shape"):
-        return f"tensor {list(value.shape)}, min {value.min().item()}, max {value.max().item()}" if value.numel() \
-            else f"tensor {list(value.shape)}"
-    return str(value)
+    if not hasattr(value, "shape"):
+        return str(value)
+    if not value.numel():
+        return f"tensor {list(value.shape)}"
+    numbers = value.float() if value.is_floating_point() else value
+    return f"tensor {list(value.shape)}, min {numbers.min().item()}, max {numbers.max().item()}"
+
+
+def _require_bounded(*values: Any) -> None:
+    """Refuse operands whose broadcast result would be much larger than they are."""
+    shapes = [tuple(value.shape) for value in values if hasattr(value, "shape")]
+    sizes = zip(*(((1,) * 8 + shape)[-8:] for shape in shapes))
+    elements = math.prod(0 if 0 in column else max(column) for column in sizes)
+    if elements > max([ELEMENT_LIMIT] + [math.prod(shape) for shape in shapes]):
+        raise _Refused(f"a result of {elements:,} elements")
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -107,6 +149,7 @@ def _binary(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
         return left**right
     if type(node.op) not in BINARY:
         raise _Refused(f"operator {type(node.op).__name__} is not allowed")
+    _require_bounded(left, right)
     result = BINARY[type(node.op)](left, right)
     if type(result) is int and abs(result) >= 2**128:
         raise _Refused("a number beyond 128 bits")
@@ -128,6 +171,7 @@ def _comparison(node: ast.Compare, names: Mapping[str, Any]) -> Any:
         if type(op) not in COMPARE:
             raise _Refused(f"comparison {type(op).__name__} is not allowed")
         right = _value(right_node, names)
+        _require_bounded(left, right)
         step = COMPARE[type(op)](left, right)
         result = step if result is None else result & step
         left = right
@@ -139,7 +183,9 @@ def _subscript(node: ast.Subscript, names: Mapping[str, Any]) -> Any:
     if not hasattr(value, "shape"):
         raise _Refused("only inputs can be subscripted")
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return value[tuple(_index(item, names) for item in items)]
+    indices = [_index(item, names) for item in items]
+    _require_bounded(*indices)
+    return value[tuple(indices)]
 
 
 def _index(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -148,28 +194,42 @@ def _index(node: ast.expr, names: Mapping[str, Any]) -> Any:
                        for part in (node.lower, node.upper, node.step)))
     if isinstance(node, ast.Constant) and node.value is None:
         return None
-    return _integer(node, names)
+    value = _value(node, names)
+    return value.long() if _is_integer_tensor(value) else _require_integer(value)
+
+
+def _is_integer_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and str(value.dtype).startswith("torch.int")
 
 
 def _integer(node: ast.expr, names: Mapping[str, Any]) -> int:
-    value = _value(node, names)
+    return _require_integer(_value(node, names))
+
+
+def _require_integer(value: Any) -> int:
     if type(value) is not int:
         raise _Refused("an index must be an integer")
     return value
 
 
-def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
+def _require_known_call(node: ast.Call) -> None:
     if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
         raise _Refused("keyword and starred arguments are not allowed")
-    arguments = [_value(argument, names) for argument in node.args]
+    if isinstance(node.func, ast.Attribute):
+        if node.func.attr not in METHODS or node.args:
+            raise _Refused(f"method {node.func.attr} is not allowed")
+    elif not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+        raise _Refused(f"call of {ast.unparse(node.func)} is not allowed")
+
+
+def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
+    _require_known_call(node)
     if isinstance(node.func, ast.Attribute):
         owner = _value(node.func.value, names)
-        if node.func.attr not in METHODS or arguments or not hasattr(owner, "shape"):
-            raise _Refused(f"method {node.func.attr} is not allowed")
+        if not hasattr(owner, "shape"):
+            raise _Refused(f"method {node.func.attr} of a number")
         return _scalar(getattr(owner, node.func.attr)())
-    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
-        raise _Refused(f"call of {ast.unparse(node.func)} is not allowed")
-    return FUNCTIONS[node.func.id](*arguments)
+    return FUNCTIONS[node.func.id](*(_value(argument, names) for argument in node.args))
 
 
 def _scalar(value: Any) -> Any:
@@ -188,7 +248,7 @@ def _reduction(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _arange(stop: Any) -> Any:
     if type(stop) is not int or not 0 <= stop <= ARANGE_LIMIT:
-        raise _Refused("arange needs one axis")
+        raise _Refused(f"arange needs one axis of at most {ARANGE_LIMIT:,}")
     import torch
     return torch.arange(stop)
 
@@ -201,3 +261,5 @@ HANDLERS: dict[type, Callable[..., Any]] = {
     ast.Constant: _constant, ast.Name: _name, ast.BinOp: _binary, ast.UnaryOp: _unary, ast.BoolOp: _boolean,
     ast.Compare: _comparison, ast.Subscript: _subscript, ast.Call: _call,
 }
+# Every kind of node that an allowed expression consists of; calls and methods are looked at one by one.
+PARTS = (*HANDLERS, *BINARY, *UNARY, *COMPARE, ast.Pow, ast.And, ast.Or, ast.Slice, ast.Tuple, ast.Load)

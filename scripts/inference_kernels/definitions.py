@@ -7,7 +7,13 @@ from types import ModuleType
 from typing import Any
 
 from .errors import ReplayError, SchemaError
-from .files import read_json
+from .files import read_object
+
+
+def require_dataset(root: Path) -> None:
+    if not (root / "definitions").is_dir():
+        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
+                          remedy="pass the root of the dataset")
 
 
 def definition_files(root: Path, folder: str = "definitions") -> list[Path]:
@@ -16,11 +22,7 @@ def definition_files(root: Path, folder: str = "definitions") -> list[Path]:
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    definition = read_json(path)
-    if not isinstance(definition, dict):
-        raise SchemaError(expected="a JSON object", found=type(definition).__name__, where=str(path),
-                          remedy="restore the file from version control")
-    return definition
+    return read_object(path)
 
 
 def load_definition(root: Path, name: str) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def infer_axes(definition: dict, shapes: dict[str, tuple[int, ...]], where: str)
     for name, spec in tensor_inputs(definition):
         shape = shapes[name]
         if len(shape) != len(spec["shape"]):
-            raise SchemaError(expected=f"input {name} with axes {spec['shape']}", found=f"shape {list(shape)}",
+            raise SchemaError(expected=f"input {name} with axes {spec['shape']}",
+                              found=f"shape {list(shape)}",
                               where=where, remedy="capture the input with the definition's axes")
         for axis, size in zip(spec["shape"], shape):
             if values.setdefault(axis, size) != size:
@@ -84,9 +87,15 @@ def compile_reference(definition: dict) -> Callable[..., Any]:
 def call_reference(definition: dict, inputs: dict[str, Any]) -> dict[str, Any]:
     """Run the reference on `inputs` (by name) and return its outputs by name, in definition order.
 
-    ReplayError if the number of results differs from the definition's outputs.
+    ReplayError if it raises, or if the number of results differs from the definition's outputs.
     """
-    result = compile_reference(definition)(*(inputs[name] for name in definition["inputs"]))
+    try:
+        result = compile_reference(definition)(*(inputs[name] for name in definition["inputs"]))
+    except Exception as error:
+        raise ReplayError(expected="a reference that runs",
+                          found=f"{type(error).__name__}: {error}".splitlines()[0],
+                          where=f"reference of {definition['name']}",
+                          remedy="correct the reference") from error
     values = list(result) if isinstance(result, (tuple, list)) else [result]
     if len(values) != len(definition["outputs"]):
         raise ReplayError(expected=f"{len(definition['outputs'])} outputs", found=f"{len(values)} results",

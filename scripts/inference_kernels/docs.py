@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .definitions import definition_files, read_definition, var_axes
+from .discrimination_report import read_summary
 from .errors import PackError
 from .files import read_text, write_text
 from .records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
@@ -78,6 +79,9 @@ def definition_page(root: Path, definition: dict, records: list[dict]) -> str:
              definition["description"], "Tags: " + ", ".join(f"`{tag}`" for tag in definition["tags"]),
              "## Contract", contract(definition), "## Reference", reference_text(definition),
              "## Acceptance", acceptance(task), "## Captured workloads", workloads_text(root, definition, records)]
+    measured = read_summary(root).get(name)
+    if measured:
+        parts += ["## What the tolerance cannot tell apart", discrimination_text(measured)]
     if notes.exists():
         parts += ["## Boundary, architectures, open doubts", read_text(notes).strip()]
     return "\n\n".join(parts) + "\n"
@@ -123,6 +127,24 @@ def workloads_text(root: Path, definition: dict, records: list[dict]) -> str:
     if adaptations:
         text += "\n\nAdaptations recorded:\n\n" + "\n".join(f"- {item}" for item in adaptations)
     return text
+
+
+def discrimination_text(measured: dict) -> str:
+    """The wrong answers tried on the task's workloads, from the summary of scripts/check_tasks.py."""
+    used = ", ".join(f"{count} {kind}" for kind, count in measured["workloads"].items())
+    rows = [[item["trick"], f"{item['told_apart']} of {item['workloads']}", _shares(item["share"]),
+             ", ".join(f"`{name}`" for name in item["passing_alone"]) or "-"] for item in measured["tricks"]]
+    text = f"Wrong answers judged by this task on its workloads ({used}; {measured['skipped']} skipped). " \
+           "The shares are the largest of matching elements, rounded down.\n\n"
+    text += table(["wrong answer", "told apart", "share that matches", "outputs that pass alone"], rows)
+    missed = [f"- {item['trick']}, workload `{item['workload']}`: {_shares(item['share'])}"
+              + (f" ({item['note']})" if item["note"] else "") for item in measured["not_told_apart"]]
+    return text + "\n\n" + ("Not told apart:\n\n" + "\n".join(missed) if missed
+                             else "Every one of them is told apart.")
+
+
+def _shares(shares: dict[str, float | None]) -> str:
+    return ", ".join(f"`{name}` " + ("-" if share is None else f"{share:.3f}") for name, share in shares.items())
 
 
 def _workload_row(record: dict, axes: dict) -> list[Any]:

@@ -1,5 +1,6 @@
 """Files written so that a kill never leaves a half-written one under its final name; canonical JSON."""
 
+import errno
 import json
 import os
 import tempfile
@@ -10,16 +11,19 @@ from typing import Any, BinaryIO
 
 from .errors import SchemaError
 
+# How the names of temporary files start, so that those of a killed writer are recognised.
+LEFTOVER = ".tmp-"
+
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on success fsync it and rename it to `path`.
 
-    An exception, or a kill at any moment, leaves `path` as it was. The name starts with `.tmp-`, so that
-    leftovers of a kill are recognised (`remove_leftovers`).
+    An exception, or a kill at any moment, leaves `path` as it was; a kill leaves the temporary file, too
+    (`remove_leftovers`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=LEFTOVER, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -27,8 +31,10 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.filename = error.filename or str(path)  # a failed write does not say where
         raise
     sync_directory(path.parent)
 
@@ -72,17 +78,17 @@ def canonical_json(value: Any) -> str:
 
 def remove_leftovers(folder: Path) -> int:
     """Delete the temporary files that killed writers left below `folder`; return how many."""
-    leftovers = [path for path in folder.rglob(".tmp-*") if path.is_file()]
+    leftovers = [path for path in folder.rglob(f"{LEFTOVER}*") if path.is_file()]
     for path in leftovers:
         path.unlink()
     return len(leftovers)
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON strictly: duplicate keys, NaN and infinities are refused with `where`."""
+    """Parse JSON strictly: duplicate keys, NaN, infinities and endless nesting are refused with `where`."""
     try:
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(expected="valid JSON", found=str(error), where=where,
                           remedy="restore the file from version control or write it again") from error
 
@@ -110,13 +116,26 @@ def read_text(path: Path) -> str:
                           remedy="restore the file from version control") from error
 
 
+def lines(text: str) -> list[str]:
+    """The lines of a JSONL text. Only a newline ends one: `splitlines` would also cut at U+2028 in a prompt."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def read_json(path: Path) -> Any:
     return parse_json(read_text(path), str(path))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise SchemaError(expected="a JSON object", found=type(value).__name__, where=str(path),
+                          remedy="restore the file from version control")
+    return value
+
+
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict]]:
     """Yield (line number from 1, object); blank lines are refused, as the native loader does."""
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(lines(read_text(path)), 1):
         value = parse_json(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise SchemaError(expected="one JSON object a line", found=type(value).__name__,

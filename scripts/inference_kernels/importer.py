@@ -18,10 +18,10 @@ from .errors import DatasetError, ImportRefused
 from .files import atomic_writer, read_json, remove_leftovers
 from .hashing import BLOCK, sha256_file
 from .layout import STARTER_FILE_LIMIT, STARTER_TOTAL_LIMIT, BlobPath, blob_files, inside
-from .records import (read_captures, read_workloads, record_tensors, tensor_reference, workload_uuid,
-                      write_captures, write_workloads)
+from .records import (read_captures, read_workloads, record_tensors, tensor_reference, workload_line,
+                      workload_uuid, write_captures, write_workloads)
 from .run_folder import MANIFEST, files_below, read_manifest
-from .schema import schema_errors, workload_errors
+from .schema import schema_errors, workload_line_errors
 from .tensors import load_tensor, read_header
 
 
@@ -74,8 +74,10 @@ def _check_listing(run: Path, manifest: dict) -> None:
         raise _refuse("every file that manifest.json lists", "no such file", run / name, "capture again")
     for name, entry in sorted(manifest["files"].items()):
         path = inside(run, name, str(run / name))
-        if path.is_symlink() or path.stat().st_size != entry["size"]:
-            raise _refuse(f"a file of {entry['size']} bytes", f"{path.lstat().st_size} bytes", path,
+        if path.is_symlink():
+            raise _refuse("a file", "a symbolic link", path, "capture again")
+        if path.stat().st_size != entry["size"]:
+            raise _refuse(f"a file of {entry['size']} bytes", f"{path.stat().st_size} bytes", path,
                           "capture again")
         if not name.startswith("blob/") and sha256_file(path) != entry["sha256"]:
             raise _refuse("the content that manifest.json lists", "another SHA-256", path, "capture again")
@@ -83,17 +85,21 @@ def _check_listing(run: Path, manifest: dict) -> None:
 
 def _read_call(path: Path, run: Path, root: Path) -> Call:
     value = read_json(path)
+    if not isinstance(value, dict) or set(value) != {"workload", "record"} or not isinstance(value["record"], dict):
+        raise _refuse("a call: workload and record", "something else", path, "capture again")
     workload, record = value["workload"], value["record"]
     validation = run / "validation" / path.name
     if not validation.exists():
         raise _refuse("a validated call", "no validation result", path, "run the capture command again")
     record = record | {"replay": read_json(validation)}
-    if not record["replay"]["passed"]:
-        raise _refuse("calls that replay within tolerance", "one that does not", path, "find the cause first")
-    definition = load_definition(root, record["definition"])
-    problems = workload_errors(workload, definition, str(path)) or schema_errors("capture_record", record, str(path))
+    problems: list = schema_errors("capture_record", record, str(path))
+    if not problems:
+        definition = load_definition(root, record["definition"])
+        problems = workload_line_errors(workload_line(definition["name"], workload), definition, str(path))
     if problems:
         raise _refuse(problems[0].expected, problems[0].found, path, "capture again with this version")
+    if not record["replay"]["passed"]:
+        raise _refuse("calls that replay within tolerance", "one that does not", path, "find the cause first")
     uuid = workload_uuid(definition["name"], workload["inputs"])
     if not uuid == workload["uuid"] == record["workload"] == path.stem:
         raise _refuse(f"workload {uuid}, from its inputs", workload["uuid"], path, "capture again")
@@ -130,14 +136,25 @@ def _check_tensors(call: Call, run: Path, where: Path) -> None:
 def plan_copies(calls: list[Call], root: Path, store: str) -> dict[str, BlobPath]:
     """Run path -> place in the root. A tensor that a recipe regenerates goes to `generated`, others to `store`.
 
-    ImportRefused if the starter store would exceed a limit.
+    One that the records of the root name already keeps its place, whatever `store` is.
     """
+    known = _known_places(root, {call.definition["name"]: call.definition for call in calls})
     places: dict[str, BlobPath] = {}
     for call in calls:
         for text, generated in call.paths():
-            target = "generated" if generated else store
-            places.setdefault(text, BlobPath(target, call.definition["name"], Path(text).stem))
+            blob = BlobPath("generated" if generated else store, call.definition["name"], Path(text).stem)
+            places.setdefault(text, known.get((blob.definition, blob.sha256), blob))
     return places
+
+
+def _known_places(root: Path, definitions: dict[str, dict]) -> dict[tuple[str, str], BlobPath]:
+    """(definition, hash) -> place of every tensor that the root's records of these definitions name."""
+    texts = [path for record in read_captures(root) for path in record_tensors(record).values()]
+    for definition in definitions.values():
+        for workload in read_workloads(root, definition):
+            texts += [item["path"] for item in workload["inputs"].values() if "path" in item]
+    blobs = [BlobPath.parse(text, str(root)) for text in texts]
+    return {(blob.definition, blob.sha256): blob for blob in blobs}
 
 
 def check_starter_limits(places: dict[str, BlobPath], run: Path, root: Path) -> None:

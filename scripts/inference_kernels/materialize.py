@@ -6,32 +6,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from .definitions import definition_files, read_definition
-from .errors import TensorFileError
-from .files import atomic_writer
+from .definitions import definition_files, load_definition, read_definition, require_dataset
+from .errors import SchemaError, TensorFileError
+from .files import atomic_writer, read_json
 from .hashing import sha256_file
 from .layout import BlobPath, inside
 from .records import read_captures, read_workloads
-from .seeded import Recipe, recipe_chunks
+from .seeded import Recipe
+from .seeded_bytes import ByteRecipe, recipe_from_json, storage_chunks
 from .tensors import tensor_file_header
 
 
 @dataclass(frozen=True)
-class Generated:
-    """One file below blob/generated/ and the recipe that writes it."""
+class RunPath:
+    """A tensor of a capture run: blob/<definition>/<sha256>.safetensors."""
 
-    blob: BlobPath
-    recipe: Recipe
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def sha256(self) -> str:
+        return Path(self.text).stem
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One file that a recipe writes: below blob/generated/ of a dataset, or in a capture run."""
+
+    blob: BlobPath | RunPath
+    recipe: Recipe | ByteRecipe
     workload: str
 
 
-def recipe_file(recipe: Recipe) -> Iterator[bytes]:
+def recipe_file(recipe: Recipe | ByteRecipe) -> Iterator[bytes]:
     """The content of the one-tensor file that `recipe` describes, in pieces."""
     yield tensor_file_header(recipe.dtype, recipe.shape)
-    yield from recipe_chunks(recipe)
+    yield from storage_chunks(recipe)
 
 
-def recipe_digest(recipe: Recipe) -> str:
+def recipe_digest(recipe: Recipe | ByteRecipe) -> str:
     digest = hashlib.sha256()
     for piece in recipe_file(recipe):
         digest.update(piece)
@@ -40,6 +55,9 @@ def recipe_digest(recipe: Recipe) -> str:
 
 def generated_files(root: Path, only: str | None = None) -> list[Generated]:
     """Every generated file that the workloads below `root` (or of one definition) read, once each."""
+    require_dataset(root)
+    if only:
+        load_definition(root, only)
     recipes = {record["workload"]: record.get("generated", {}) for record in read_captures(root)}
     found: dict[str, Generated] = {}
     for path in definition_files(root):
@@ -47,9 +65,28 @@ def generated_files(root: Path, only: str | None = None) -> list[Generated]:
             continue
         for workload in read_workloads(root, read_definition(path)):
             for name, recipe in recipes.get(workload["uuid"], {}).items():
-                text = workload["inputs"][name]["path"]
+                text = _input_path(workload, name)
                 blob = BlobPath.parse(text, workload["uuid"])
-                found.setdefault(text, Generated(blob, Recipe.from_json(recipe), workload["uuid"]))
+                found.setdefault(text, Generated(blob, recipe_from_json(recipe), workload["uuid"]))
+    return [found[text] for text in sorted(found)]
+
+
+def _input_path(workload: dict, name: str) -> str:
+    item = workload["inputs"].get(name, {})
+    if "path" not in item:
+        raise SchemaError(expected=f"recipes of the inputs {sorted(workload['inputs'])}", found=name,
+                          where=workload["uuid"], remedy="restore captures.jsonl, or import the run again")
+    return item["path"]
+
+
+def run_generated_files(run: Path) -> list[Generated]:
+    """What the calls of a capture run read and a recipe rewrites, once each, with the run's own paths."""
+    found: dict[str, Generated] = {}
+    for path in sorted((run / "calls").glob("*.json")):
+        call = read_json(path)
+        for name, recipe in call["record"].get("generated", {}).items():
+            text = _input_path(call["workload"], name)
+            found.setdefault(text, Generated(RunPath(text), recipe_from_json(recipe), call["workload"]["uuid"]))
     return [found[text] for text in sorted(found)]
 
 

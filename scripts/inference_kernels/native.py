@@ -1,13 +1,16 @@
 """The native FlashInfer-Trace schema, from flashinfer-bench: one guarded import, one validation call."""
 
+import atexit
 import importlib
 import os
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .definitions import require_dataset
 from .errors import EnvironmentMissing, SchemaError
 
 KINDS = {"definition": "Definition", "solution": "Solution", "trace": "Trace"}
@@ -18,10 +21,12 @@ INSTALL = "run `make install`, or: pip install --no-deps flashinfer-bench==0.1.2
 def native_data() -> ModuleType:
     """`flashinfer_bench.data`; EnvironmentMissing with the install command if it cannot be imported.
 
-    Its cache goes to a fresh folder (an unwritable home shows up there as a misleading worker error), and its
-    switches that change behaviour at run time are cleared.
+    Its cache goes to a folder that lives as long as the process (an unwritable home shows up there as a
+    misleading worker error), and its switches that change behaviour at run time are cleared.
     """
-    os.environ.setdefault("FIB_CACHE_PATH", tempfile.mkdtemp(prefix="flashinfer-bench-"))
+    if "FIB_CACHE_PATH" not in os.environ:
+        os.environ["FIB_CACHE_PATH"] = tempfile.mkdtemp(prefix="flashinfer-bench-")
+        atexit.register(shutil.rmtree, os.environ["FIB_CACHE_PATH"], ignore_errors=True)
     for switch in ("FIB_ENABLE_APPLY", "FIB_ENABLE_TRACING"):
         os.environ.pop(switch, None)
     try:
@@ -45,9 +50,7 @@ def check_native(kind: str, value: dict[str, Any], where: str) -> None:
 
 def load_trace_set(root: Path) -> Any:
     """The tree as the native loader sees it. It would create a missing root, so that is refused first."""
-    if not (root / "definitions").is_dir():
-        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
-                          remedy="pass the root of the dataset")
+    require_dataset(root)
     try:
         return native_data().TraceSet.from_path(str(root))
     except (ValueError, AssertionError, OSError) as error:

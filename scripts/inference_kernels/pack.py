@@ -4,12 +4,14 @@ The JSON owns the schema fields, the source files own the code. `pack` copies by
 """
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .definitions import definition_files
-from .errors import PackError
-from .files import read_json, read_text, write_text
+from .errors import DatasetError, PackError
+from .files import read_object, read_text, write_text
 
 REMEDY = "run: python scripts/pack.py"
 
@@ -36,7 +38,7 @@ def packed_definition(path: Path) -> Packed:
     if not source.is_file():
         raise PackError(expected=f"the readable reference {source.name}", found="no such file",
                         where=str(path), remedy="add the reference beside its definition")
-    definition = read_json(path)
+    definition = read_object(path)
     definition.pop("reference", None)
     definition["reference"] = read_text(source)
     return Packed(path, json_text(definition))
@@ -49,28 +51,40 @@ def packed_solution(path: Path) -> Packed:
     if not files:
         raise PackError(expected=f"the readable sources {folder.name}/", found="no files", where=str(path),
                         remedy="add the sources beside the solution")
-    solution = read_json(path)
+    solution = read_object(path)
     solution["sources"] = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file)}
                            for file in files]
     return Packed(path, json_text(solution))
 
 
-def packed_tree(root: Path) -> list[Packed]:
-    """All definitions (also retired ones) and solutions below `root`, as they should be."""
+def packed_tree(root: Path) -> Iterator[Callable[[], Packed]]:
+    """How to pack each definition (also retired ones) and solution below `root`; PackError if there is none."""
     definitions = definition_files(root) + definition_files(root, "retired/definitions")
-    solutions = sorted((root / "solutions").glob("*/*.json"))
-    return [packed_definition(path) for path in definitions] + [packed_solution(path) for path in solutions]
+    if not definitions:
+        raise PackError(expected="definitions/<op_type>/<name>.json", found="none", where=str(root),
+                        remedy="pass the root of the dataset with --root")
+    yield from (partial(packed_definition, path) for path in definitions)
+    yield from (partial(packed_solution, path) for path in sorted((root / "solutions").glob("*/*.json")))
 
 
 def pack(root: Path) -> list[Path]:
     """Write every file that is out of step; return those written."""
-    changed = [item for item in packed_tree(root) if not item.in_sync]
+    changed = [item for item in [build() for build in packed_tree(root)] if not item.in_sync]
     for item in changed:
         write_text(item.path, item.text)
     return [item.path for item in changed]
 
 
-def out_of_sync(root: Path) -> list[PackError]:
-    return [PackError(expected="the packed source equal to the readable one", found="a difference",
-                      where=str(item.path.relative_to(root)), remedy=REMEDY)
-            for item in packed_tree(root) if not item.in_sync]
+def out_of_sync(root: Path) -> list[DatasetError]:
+    """One error for each file that differs or cannot be packed."""
+    errors: list[DatasetError] = []
+    for build in packed_tree(root):
+        try:
+            item = build()
+        except DatasetError as error:
+            errors.append(error)
+            continue
+        if not item.in_sync:
+            errors.append(PackError(expected="the packed source equal to the readable one",
+                                    found="a difference", where=str(item.path.relative_to(root)), remedy=REMEDY))
+    return errors

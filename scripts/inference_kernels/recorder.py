@@ -9,8 +9,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .definitions import infer_axes, load_definition, resolve_shape
-from .errors import CaptureError
+from .definitions import const_axes, infer_axes, load_definition, resolve_shape, tensor_inputs
+from .errors import CaptureError, SchemaError
 from .files import read_json, write_json
 from .records import statistics, tensor_reference, workload_uuid
 from .run_folder import REQUEST, read_manifest
@@ -107,9 +107,13 @@ class Recorder:
             if list(values) != list(contract[kind]):
                 raise CaptureError(expected=f"{kind} {list(contract[kind])}", found=f"{list(values)}",
                                    where=contract["name"], remedy="correct the hook's mapping")
-        shapes = {name: tuple(value.shape) for name, value in inputs.items() if hasattr(value, "shape")}
-        axes = infer_axes(contract, shapes, contract["name"])
-        every = axes | {name: axis["value"] for name, axis in contract["axes"].items() if axis["type"] == "const"}
+        shapes = {name: tuple(getattr(inputs[name], "shape", ())) for name, _ in tensor_inputs(contract)}
+        try:
+            axes = infer_axes(contract, shapes, contract["name"])
+        except SchemaError as error:
+            raise CaptureError(expected=error.expected, found=error.found, where=error.where,
+                               remedy="correct the hook's mapping") from error
+        every = axes | const_axes(contract)
         for name, spec in (contract["inputs"] | contract["outputs"]).items():
             value = (inputs | outputs)[name]
             found = (tuple(value.shape), str(value.dtype).removeprefix("torch.")) if hasattr(value, "shape") \

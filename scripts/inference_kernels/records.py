@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .files import canonical_json, read_jsonl, write_jsonl
 from .layout import TENSOR_KEY, BlobPath, workload_file
+from .schema import schema_errors, workload_line_errors
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,8 @@ def workload_uuid(definition: str, inputs: dict[str, dict[str, Any]]) -> str:
     content = {}
     for name, item in inputs.items():
         if item["type"] == "safetensors":
-            item = {"sha256": Path(item["path"]).stem, "tensor_key": item["tensor_key"], "type": "safetensors"}
+            item = {"sha256": Path(item["path"]).stem, "tensor_key": item["tensor_key"],
+                    "type": "safetensors"}
         content[name] = item
     return str(uuid.uuid5(NAMESPACE, f"{definition}\n{canonical_json(content)}"))
 
@@ -43,10 +45,10 @@ def workload_line(definition: str, workload: dict[str, Any]) -> dict[str, Any]:
 def statistics(tensor: "torch.Tensor") -> dict[str, Any]:
     """Minimum and maximum of the finite elements, share of zeros, count of non-finite ones.
 
-    Minimum and maximum are None if no element is finite.
+    Minimum and maximum are None if no element is finite; booleans count as 0 and 1.
     """
     count = tensor.numel()
-    values = tensor.float() if tensor.dtype.is_floating_point else tensor
+    values = tensor.float() if tensor.dtype.is_floating_point else tensor.long()
     finite = values.isfinite() if tensor.dtype.is_floating_point else None
     broken = 0 if finite is None else count - int(finite.sum())
     kept = values if not broken else values[finite]
@@ -60,15 +62,26 @@ def captures_file(root: Path) -> Path:
 
 
 def read_captures(root: Path) -> list[dict[str, Any]]:
-    """All capture records; none if the file does not exist."""
+    """All capture records; none if the file does not exist. SchemaError for the first broken one."""
     path = captures_file(root)
-    return [row for _, row in read_jsonl(path)] if path.exists() else []
+    rows = list(read_jsonl(path)) if path.exists() else []
+    for number, row in rows:
+        for error in schema_errors("capture_record", row, f"{path}:{number}"):
+            raise error
+    return [row for _, row in rows]
 
 
 def read_workloads(root: Path, definition: dict) -> list[dict[str, Any]]:
-    """The workloads (inner objects) of a definition; none if its file does not exist."""
+    """The workloads (inner objects) of a definition; none if its file does not exist.
+
+    SchemaError for the first line that is no workload of the definition.
+    """
     path = workload_file(root, definition)
-    return [row["workload"] for _, row in read_jsonl(path)] if path.exists() else []
+    rows = list(read_jsonl(path)) if path.exists() else []
+    for number, row in rows:
+        for error in workload_line_errors(row, definition, f"{path}:{number}"):
+            raise error
+    return [row["workload"] for _, row in rows]
 
 
 def write_captures(root: Path, records: Iterable[dict[str, Any]]) -> None:
@@ -76,7 +89,8 @@ def write_captures(root: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def write_workloads(root: Path, definition: dict, workloads: Iterable[dict[str, Any]]) -> None:
-    rows = [workload_line(definition["name"], workload) for workload in sorted(workloads, key=lambda w: w["uuid"])]
+    rows = [workload_line(definition["name"], workload) for workload in sorted(workloads,
+                                                                               key=lambda w: w["uuid"])]
     write_jsonl(workload_file(root, definition), rows)
 
 

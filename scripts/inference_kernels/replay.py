@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .available import missing_input, missing_tensor
 from .compare import Comparison, compare
 from .definitions import call_reference, const_axes, definition_files, read_definition, resolve_shape
 from .errors import DatasetError, EnvironmentMissing, ReplayError
 from .layout import blob_path
-from .lfs import read_pointer
 from .records import read_captures, read_workloads
 from .tasks import Task, read_task
 from .tensors import load_tensor
@@ -43,7 +43,8 @@ def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str
     values = {}
     for name in definition["inputs"]:
         item = workload["inputs"][name]
-        values[name] = item["value"] if item["type"] == "scalar" else load_tensor(resolve(item["path"]), device)
+        values[name] = item["value"] if item["type"] == "scalar" else load_tensor(resolve(item["path"]),
+                                                                                  device)
     return values
 
 
@@ -69,12 +70,13 @@ def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) 
     with torch.inference_mode():
         results = call_reference(definition, inputs)
     for name, spec in definition["outputs"].items():
-        shape, dtype = tuple(results[name].shape), str(results[name].dtype).removeprefix("torch.")
-        if (shape, dtype) != (resolve_shape(spec, axes), spec["dtype"]):
-            raise ReplayError(expected=f"output {name} {resolve_shape(spec, axes)} {spec['dtype']}",
-                              found=f"{shape} {dtype}", where=f"reference of {definition['name']}",
-                              remedy="correct the reference")
-        results[name] = results[name].contiguous()
+        result, expected = results[name], f"{resolve_shape(spec, axes)} {spec['dtype']}"
+        found = f"{tuple(result.shape)} {str(result.dtype).removeprefix('torch.')}" \
+            if isinstance(result, torch.Tensor) else type(result).__name__
+        if found != expected:
+            raise ReplayError(expected=f"output {name} {expected}", found=found,
+                              where=f"reference of {definition['name']}", remedy="correct the reference")
+        results[name] = result.contiguous()
     return results
 
 
@@ -84,7 +86,8 @@ def require_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise EnvironmentMissing(expected=f"a device {device}", found=str(error).splitlines()[0], where="torch",
+        raise EnvironmentMissing(expected=f"a device {device}", found=str(error).splitlines()[0],
+                                 where="torch",
                                  remedy="use --device cpu, or a torch build for this GPU") from error
 
 
@@ -112,26 +115,14 @@ def _replay_workload(root: Path, definition: dict, workload: dict, record: dict 
     data_class = record["class"]
     if not record["outputs"]:
         return Replayed(name, uuid, data_class, "skipped", "imported without engine outputs")
-    missing = _missing_tensor(root, definition, workload, record)
-    if missing:
-        return Replayed(name, uuid, data_class, "skipped", missing)
     try:
+        outputs = [item["path"] for item in record["outputs"].values()]
+        missing = missing_input(root, name, workload) or missing_tensor(root, name, uuid, outputs)
+        if missing:
+            return Replayed(name, uuid, data_class, "skipped", missing)
         comparisons = replay_call(definition, workload, record, read_task(root, name),
                                   lambda path: blob_path(root, path, name, uuid), device)
     except DatasetError as error:
         return Replayed(name, uuid, data_class, "error", error.line())
     wrong = [f"{output}: {result.describe()}" for output, result in comparisons.items() if not result.passed]
     return Replayed(name, uuid, data_class, "fail" if wrong else "pass", "; ".join(wrong), comparisons)
-
-
-def _missing_tensor(root: Path, definition: dict, workload: dict, record: dict) -> str:
-    """Why a tensor of the workload is not here (a remedy in words), or an empty string."""
-    items = [item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"]
-    for text in items + [item["path"] for item in record["outputs"].values()]:
-        path = blob_path(root, text, definition["name"], workload["uuid"])
-        if not path.exists():
-            return "not materialised: run scripts/materialize_seeded.py" if "/generated/" in text \
-                else f"missing: {text}"
-        if read_pointer(path):
-            return "not fetched: git lfs pull"
-    return ""

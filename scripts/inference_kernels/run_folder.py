@@ -22,6 +22,7 @@ from .hashing import sha256_file
 
 FORMAT, VERSION = "inference-kernels capture run", 1
 MANIFEST, REQUEST = "manifest.json", "request.json"
+MANIFEST_KEYS = {"format", "version", "complete", "settings", "cases", "files"}
 
 
 class RunFolder:
@@ -32,9 +33,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, root: Path, settings: dict[str, Any]) -> "RunFolder":
-        """Start a run in a new or empty folder, or resume one with equal settings.
+        """Start a run in a new or empty folder, or open one with equal settings, to resume it or to read it.
 
-        CaptureError if the folder holds something else, other settings, or a run that is already complete.
+        CaptureError if the folder holds something else or other settings.
         """
         if (root / MANIFEST).exists():
             run = cls(root, read_manifest(root))
@@ -60,7 +61,13 @@ class RunFolder:
         return list(self.manifest["cases"])
 
     def begin_case(self, case: str, request: dict[str, Any]) -> None:
-        """Tell the hooks which request comes next. `request` goes into every record of the case."""
+        """Tell the hooks which request comes next. `request` goes into every record of the case.
+
+        CaptureError if the run is complete: its validation would not cover what comes now.
+        """
+        if self.manifest["complete"]:
+            raise CaptureError(expected="a run that is not complete", found=f"a new case {case}", where=str(self.root),
+                               remedy="import the run, or capture into another folder")
         write_json(self.root / REQUEST, {"case": case} | request)
 
     def finish_case(self, case: str, images: list[str], seconds: float) -> None:
@@ -136,6 +143,9 @@ def read_manifest(root: Path) -> dict[str, Any]:
     if found != (FORMAT, VERSION):
         raise CaptureError(expected=f"{FORMAT}, version {VERSION}", found=str(found), where=str(path),
                            remedy="pass the folder of a capture run of this version")
+    if not MANIFEST_KEYS <= set(manifest):
+        raise CaptureError(expected=f"the keys {sorted(MANIFEST_KEYS)}", found=f"{sorted(manifest)}", where=str(path),
+                           remedy="capture again")
     return manifest
 
 

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .constraints import names_in
-from .definitions import tensor_inputs, var_axes
+from .constraints import REMEDY, names_in, refusal
+from .definitions import const_axes, tensor_inputs, var_axes
 from .errors import SchemaError
 from .files import read_json
 
@@ -43,7 +43,8 @@ def unknown_keys(kind: str, value: dict[str, Any], where: str) -> list[SchemaErr
             for key in sorted(set(item) - set(keys.split())) if isinstance(item, dict) else ():
                 near = difflib.get_close_matches(key, keys.split(), 1)
                 errors.append(SchemaError(
-                    expected=f"one of: {', '.join(keys.split())}", found=f"unknown key {place + key!r}", where=where,
+                    expected=f"one of: {', '.join(keys.split())}", found=f"unknown key {place + key!r}",
+                    where=where,
                     remedy=f"did you mean {near[0]!r}?" if near else "remove it"))
     return errors
 
@@ -79,19 +80,40 @@ def definition_errors(definition: dict[str, Any], path: Path, where: str) -> lis
     if (path.stem, path.parent.name) != (name, op_type):
         faults.append((f"the file {op_type}/{name}.json", f"{path.parent.name}/{path.name}", "move the file"))
     described = {"definition": definition} | {
-        f"{group}.{key}": item for group in ("axes", "inputs", "outputs") for key, item in definition[group].items()}
+        f"{group}.{key}": item for group in ("axes", "inputs", "outputs") for key,
+        item in definition[group].items()}
     for place, item in described.items():
         if not (item.get("description") or "").strip():
             faults.append((f"a description of {place}", "none", "say what a user must know about it"))
     bound = {axis for _, spec in tensor_inputs(definition) for axis in spec["shape"]}
     for axis in sorted(set(var_axes(definition)) - bound):
         faults.append((f"variable axis {axis} in some input's shape", "only elsewhere", "add it to an input"))
+    for axis, value in const_axes(definition).items():
+        if type(value) is not int:
+            faults.append((f"an integer size of axis {axis}", repr(value), "write a number"))
     known = set(definition["axes"]) | set(definition["inputs"])
     for rule in definition.get("constraints") or []:
+        reason = refusal(rule)
+        if reason:
+            faults.append(("a constraint in the allowed language", f"{rule!r}: {reason}", REMEDY))
+            continue
         for missing in sorted(names_in(rule) - known):
             faults.append((f"names of axes and inputs in {rule!r}", missing, "correct the constraint"))
     return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
             for expected, found, remedy in faults]
+
+
+def workload_line_errors(row: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
+    """Form and content of a workload line, for readers that do not load the native schema."""
+    workload = row.get("workload")
+    formed = isinstance(workload, dict) and isinstance(workload.get("uuid"), str) \
+        and isinstance(workload.get("axes"), dict) and isinstance(workload.get("inputs"), dict) \
+        and all(isinstance(item, dict) for item in workload["inputs"].values())
+    if not formed or row.get("definition") != definition["name"]:
+        return [SchemaError(expected=f"a workload of {definition['name']}: uuid, axes, inputs",
+                            found="something else",
+                            where=where, remedy="run check_workload_inputs.py for all findings")]
+    return workload_errors(workload, definition, where)
 
 
 def workload_errors(workload: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
@@ -110,9 +132,11 @@ def workload_errors(workload: dict[str, Any], definition: dict[str, Any], where:
             faults.append((f"input {name} of type {wanted}", f"type {item.get('type')!r}",
                            "only captured values are published: import the workload again"))
         elif not scalar and set(item) != {"type", "path", "tensor_key"}:
-            faults.append((f"type, path and tensor_key of {name}", ", ".join(sorted(item)), "correct the keys"))
+            faults.append((f"type, path and tensor_key of {name}", ", ".join(sorted(item)),
+                           "correct the keys"))
         elif scalar and not _scalar_fits(item.get("value"), definition["inputs"][name]["dtype"]):
-            faults.append((f"a {definition['inputs'][name]['dtype']} value of {name}", repr(item.get("value")),
+            faults.append((f"a {definition['inputs'][name]['dtype']} value of {name}",
+                           repr(item.get("value")),
                            "correct the value"))
     expected = set(var_axes(definition))
     if set(axes) != expected:

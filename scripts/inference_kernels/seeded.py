@@ -1,8 +1,8 @@
 """Bit-exact seeded weights: the same recipe gives the same bytes on every machine and library version.
 
-Only integer arithmetic, one exact float32 conversion and one rounding are used, no transcendental function. The
-words come from Philox-4x64 (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) through
-`numpy.random.Philox.random_raw`, whose raw stream numpy keeps stable (NEP 19). Needs numpy only.
+Only integer arithmetic, one exact float32 conversion and one rounding are used, no transcendental function.
+The words come from Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) by way
+of `numpy.random.Philox.random_raw`, whose raw stream numpy keeps stable (NEP 19). Needs numpy only.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ class RecipeError(DatasetError):
 class Recipe:
     """How the bytes of one tensor are made: element i is `lane_sum(word i) * multiplier * 2**-shift`.
 
-    seed, tensor: the key of the stream; `tensor` is the name in the checkpoint, with its component in front.
-    shape: any; elements follow row-major order. dtype: "bfloat16" (rounded to nearest even) or "float32" (exact).
+    seed, tensor: the key of the stream; `tensor` is the name in the checkpoint, its component in front.
+    shape: any; elements in row-major order. dtype: "bfloat16" (rounded to nearest even) or "float32" (exact).
     multiplier: 1..64. shift: power of two, 0..100.
     """
 
@@ -58,8 +58,8 @@ class Recipe:
                       "a shape of sizes >= 0", repr(self.shape))
         self._require(_is_count(self.multiplier) and 1 <= self.multiplier <= MAX_MULTIPLIER,
                       f"a multiplier of 1..{MAX_MULTIPLIER}", repr(self.multiplier))
-        self._require(_is_count(self.shift) and self.shift <= MAX_SHIFT, f"a shift of 0..{MAX_SHIFT}",
-                      repr(self.shift))
+        self._require(_is_count(self.shift) and self.shift <= MAX_SHIFT,
+                      f"a shift of 0..{MAX_SHIFT}", repr(self.shift))
 
     def _require(self, holds: bool, expected: str, found: str) -> None:
         if not holds:
@@ -82,7 +82,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Recipe":
-        """The recipe of a JSON object; RecipeError for unknown or missing keys and for values out of range."""
+        """The recipe of a JSON object; RecipeError for unknown or missing keys or values out of range."""
         names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or set(value) != names:
             found = sorted(value) if isinstance(value, dict) else type(value).__name__
@@ -100,10 +100,12 @@ def _bad_recipe(expected: str, found: str, where: str) -> RecipeError:
                        remedy="write the checkpoint or the record again with this version")
 
 
-def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...], dtype: str = "bfloat16") -> Recipe:
+def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...],
+                   dtype: str = "bfloat16") -> Recipe:
     """The recipe whose standard deviation is nearest to `std` (within 1.6 %), multiplier 33..64."""
     if not 1e-20 < std <= LANE_SUM_STD * MAX_MULTIPLIER:
-        raise _bad_recipe(f"a standard deviation of 1e-20..{LANE_SUM_STD * MAX_MULTIPLIER:.0f}", f"{std}", tensor)
+        raise _bad_recipe(f"a standard deviation of 1e-20..{LANE_SUM_STD * MAX_MULTIPLIER:.0f}", f"{std}",
+                          tensor)
     shift = math.floor(math.log2(MAX_MULTIPLIER * LANE_SUM_STD / std))
     multiplier = round(std * 2.0**shift / LANE_SUM_STD)
     if multiplier <= MAX_MULTIPLIER // 2:

@@ -10,10 +10,10 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .errors import PointerError, TensorFileError
-from .files import atomic_writer
+from .errors import PointerError, SchemaError, TensorFileError
+from .files import atomic_writer, parse_json
 from .layout import TENSOR_KEY
 from .lfs import read_pointer
 
@@ -67,33 +67,45 @@ def read_header(path: Path) -> TensorHeader:
         if length > HEADER_LIMIT:
             raise _damaged(path, "a safetensors header", f"a header length of {length:,}: not a safetensors file")
         if 8 + length > size:
-            raise _damaged(path, f"a header of {length} bytes", f"a truncated file of {size} bytes")
+            raise _damaged(path, f"a header of {length:,} bytes", f"a truncated file of {size:,} bytes")
         raw = stream.read(length)
     return _checked_header(path, raw, size - 8 - length)
 
 
 def _checked_header(path: Path, raw: bytes, data_bytes: int) -> TensorHeader:
     try:
-        header = json.loads(raw)
-        names = list(header)
-    except (ValueError, TypeError) as error:
-        raise _damaged(path, "a JSON header", f"{error}") from error
+        header = parse_json(raw.decode(), str(path))
+    except (UnicodeDecodeError, SchemaError) as error:
+        found = error.found if isinstance(error, SchemaError) else str(error)
+        raise _damaged(path, "a JSON header", found) from error
+    if not isinstance(header, dict):
+        raise _damaged(path, "a JSON object as header", type(header).__name__)
+    names = list(header)
     if names != [TENSOR_KEY]:
         found = f"{len(names)} entries: {', '.join(names)[:100]}" if len(names) != 1 else f"key {names[0]!r}"
         raise _damaged(path, f"exactly one tensor, under the key {TENSOR_KEY!r}, and no metadata", found)
-    try:
-        dtype, shape, (begin, end) = (header[TENSOR_KEY][key] for key in ("dtype", "shape", "data_offsets"))
-        trace, item = TRACE_NAMES[dtype]
-        expected = math.prod(shape) * item
-        plain = all(type(dim) is int and dim >= 0 for dim in shape) and begin == 0
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, "dtype, shape and data_offsets of a known dtype", f"{header[TENSOR_KEY]}") from error
-    if not plain or end != expected:
-        raise _damaged(path, f"{expected} bytes of data for {dtype} {shape}", f"offsets {begin}..{end}")
+    entry = header[TENSOR_KEY]
+    if not _well_formed(entry):
+        raise _damaged(path, "dtype, shape and data_offsets of a known dtype", f"{entry}"[:200])
+    trace, item = TRACE_NAMES[entry["dtype"]]
+    expected, (begin, end) = math.prod(entry["shape"]) * item, entry["data_offsets"]
+    if (begin, end) != (0, expected):
+        raise _damaged(path, f"{expected:,} bytes of data for {entry['dtype']} {entry['shape']}",
+                       f"offsets {begin}..{end}")
     if data_bytes != expected:
         kind = "a truncated file" if data_bytes < expected else "trailing bytes"
-        raise _damaged(path, f"{expected} bytes of data", f"{data_bytes}: {kind}")
-    return TensorHeader(trace, tuple(shape), data_bytes)
+        raise _damaged(path, f"{expected:,} bytes of data", f"{data_bytes:,}: {kind}")
+    return TensorHeader(trace, tuple(entry["shape"]), data_bytes)
+
+
+def _well_formed(entry: Any) -> bool:
+    """dtype, shape and data_offsets, each of the type that the format asks for, and nothing else."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        return False
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    counts = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 \
+        and all(type(number) is int and number >= 0 for number in shape + offsets)
+    return counts and isinstance(entry["dtype"], str) and entry["dtype"] in TRACE_NAMES
 
 
 def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
@@ -111,8 +123,10 @@ def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 def raw_bytes(tensor: "torch.Tensor") -> memoryview:
     """The bytes of a tensor's contiguous copy, in row-major order; works for every dtype, also FP8."""
     import torch
-    plain = tensor.detach().cpu().contiguous()
-    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
+    plain = tensor.detach().cpu().resolve_neg().contiguous()
+    # A contiguous tensor of one or no element may have any stride; a view as bytes needs 1.
+    flat = plain.as_strided((plain.numel(),), (1,))
+    return memoryview(flat.view(torch.uint8).numpy())
 
 
 def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
@@ -138,6 +152,9 @@ def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
 def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
     """The tensor of a one-tensor file, on `device`; checks the header first, for its clear messages."""
     read_header(path)
-    from safetensors import safe_open
-    with safe_open(path, framework="pt", device=device) as stream:
-        return stream.get_tensor(TENSOR_KEY)
+    from safetensors import SafetensorError, safe_open
+    try:
+        with safe_open(path, framework="pt", device=device) as stream:
+            return stream.get_tensor(TENSOR_KEY)
+    except SafetensorError as error:
+        raise _damaged(path, "a file that the safetensors library reads", str(error)) from error

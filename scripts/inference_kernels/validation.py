@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .definitions import load_definition
-from .errors import CaptureError
+from .errors import CaptureError, ReplayError
 from .files import read_json, write_json
 from .hashing import sha256_file
 from .materialize import recipe_digest
 from .replay import Replayed, replay_call
 from .run_folder import RunFolder
-from .seeded import Recipe
+from .seeded_bytes import recipe_from_json
 from .tasks import read_task
 
 
@@ -20,18 +20,28 @@ def validate_run(run: RunFolder, repository: Path, device: str) -> Iterator[Repl
     Also proves that every input with a recipe is what the recipe generates. The caller raises on failures
     (`require_passed`) and completes the run.
     """
+    verified: set[str] = set()
     for path in run.calls():
         call = read_json(path)
         workload, record = call["workload"], call["record"]
         definition = load_definition(repository, record["definition"])
         task = read_task(repository, record["definition"])
         for name, recipe in record.get("generated", {}).items():
-            _require_recipe(run.root, workload["inputs"][name]["path"], recipe, workload["uuid"])
-        comparisons = replay_call(definition, workload, record, task, lambda text: run.root / text, device)
+            text = workload["inputs"][name]["path"]
+            if text not in verified:
+                _require_recipe(run.root, text, recipe, workload["uuid"])
+                verified.add(text)
+        try:
+            comparisons = replay_call(definition, workload, record, task, lambda text: run.root / text,
+                                      device)
+        except ReplayError as error:
+            yield Replayed(definition["name"], workload["uuid"], record["class"], "error", error.line())
+            continue
         wrong = [f"{name}: {result.describe()}" for name, result in comparisons.items() if not result.passed]
         result = Replayed(definition["name"], workload["uuid"], record["class"], "fail" if wrong else "pass",
                           "; ".join(wrong), comparisons)
-        write_json(run.root / "validation" / path.name, replay_summary(result, task.tolerance.__dict__, device))
+        write_json(run.root / "validation" / path.name, replay_summary(result, task.tolerance.__dict__,
+                                                                       device))
         yield result
 
 
@@ -54,7 +64,7 @@ def require_passed(results: list[Replayed], where: str) -> None:
 
 def _require_recipe(root: Path, text: str, recipe: dict, uuid: str) -> None:
     """The recipe must give the captured file, byte for byte."""
-    if recipe_digest(Recipe.from_json(recipe)) != sha256_file(root / text):
+    if recipe_digest(recipe_from_json(recipe)) != sha256_file(root / text):
         raise CaptureError(expected=f"the tensor that recipe {recipe['tensor']} generates",
                            found="other bytes", where=f"{uuid}: {text}",
                            remedy="the engine changed the weight: do not record it as generated")

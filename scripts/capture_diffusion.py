@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Capture operator calls of a real SGLang diffusion run: start the engine, send the requests, validate.
+
+Runs in the engine's environment (`make engine`), and changes over to it by itself. A run that was interrupted
+is resumed by the same command. Images go to a folder `images` beside --output-root.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from inference_kernels.cli import REPOSITORY, print_json, run_main
+from inference_kernels.diffusion_capture import capture
+from inference_kernels.diffusion_kinds import KINDS, STEP_NAMES, Kind, Options
+from inference_kernels.errors import EnvironmentMissing
+
+CASES = [case for kind in KINDS.values() for case in kind.cases]
+ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    add = result.add_argument
+    add("--kind", required=True, choices=sorted(KINDS), help="architecture")
+    add("--model-path", required=True, type=Path, metavar="DIR", help="checkpoint folder")
+    add("--output-root", required=True, type=Path, metavar="RUN", help="new folder, or the run to resume")
+    add("--case", action="append", metavar="NAME",
+        help=f"request to send, of {', '.join(CASES)}; repeatable (default: all)")
+    add("--size", action="append", default=[], metavar="NAME=WxH", help="size of a case; repeatable")
+    add("--num-outputs", type=int, default=1, choices=(1, 2, 4), help="outputs of each request")
+    add("--definition", action="append", metavar="NAME", help="capture only these; repeatable")
+    add("--layer", action="append", metavar="NAME", help="GEMM layers to capture; repeatable")
+    add("--block", type=int, metavar="N", help="transformer block to capture (default: the middle one)")
+    add("--steps-captured", default=",".join(STEP_NAMES), metavar="NAMES",
+        help="attention steps, of first,early,middle,last; GEMMs take the first and the last of them")
+    add("--device", default="cpu", choices=("cpu", "cuda"), help="where the engine runs (default cpu)")
+    add("--attention-backend", metavar="NAME", help="the engine's flag (default: the engine's choice)")
+    add("--reference-image", type=Path, metavar="PNG", help="image to edit (default: the run's own)")
+    add("--seed", type=int, default=42, help="seed of the first output (default 42)")
+    add("--model-id", help="of a published checkpoint")
+    add("--model-revision", help="of a published checkpoint")
+    return result
+
+
+def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> Options:
+    """Check the arguments against the kind; `refuse(message)` ends the program."""
+    kind = KINDS[arguments.kind]
+
+    def chosen(flag: str, values: list[str] | None, known: list[str], default: list[str]) -> list[str]:
+        for value in values or []:
+            if value not in known:
+                refuse(f"{flag} {value!r}: choose from {', '.join(known)}")
+        return [name for name in known if name in (values or default)]
+
+    layers = chosen("--layer", arguments.layer, list(kind.gemm_layers), kind.default_layers)
+    steps = chosen("--steps-captured", arguments.steps_captured.split(","), STEP_NAMES, STEP_NAMES)
+    reachable = kind.definitions(layers, steps)
+    if arguments.block is not None and arguments.block < 0 or arguments.seed < 0:
+        refuse("--block and --seed must be >= 0")
+    return Options(
+        kind=arguments.kind, model_path=arguments.model_path, run=arguments.output_root,
+        cases=chosen("--case", arguments.case, list(kind.cases), list(kind.cases)),
+        sizes=sizes(arguments.size, kind, refuse), num_outputs=arguments.num_outputs,
+        definitions=chosen("--definition", arguments.definition, reachable, reachable), layers=layers,
+        steps=steps, block=arguments.block, device=arguments.device, seed=arguments.seed,
+        reference_image=arguments.reference_image, model_id=arguments.model_id,
+        model_revision=arguments.model_revision, attention_backend=arguments.attention_backend)
+
+
+def sizes(texts: list[str], kind: Kind, refuse: Callable[[str], NoReturn]) -> dict[str, tuple[int, int]]:
+    """Width and height of every case: the kind's own, and those of the `--size NAME=WxH` flags."""
+    result = {name: (case.width, case.height) for name, case in kind.cases.items()}
+    for text in texts:
+        match = re.fullmatch(r"(\w+)=([0-9]{1,5})x([0-9]{1,5})", text)
+        if not match or match[1] not in kind.cases:
+            refuse(f"--size {text!r}: write NAME=WxH with a NAME of {', '.join(kind.cases)}")
+        width, height = int(match[2]), int(match[3])
+        if not width or not height or width % kind.size_step or height % kind.size_step:
+            refuse(f"--size {text!r}: width and height must be multiples of {kind.size_step}")
+        result[match[1]] = width, height
+    return result
+
+
+def enter_engine_environment() -> None:
+    """Go on in the engine's interpreter if this one has no SGLang; EnvironmentMissing if there is none."""
+    if importlib.util.find_spec("sglang"):
+        return
+    if not ENGINE_PYTHON.exists() or Path(sys.prefix).resolve() == ENGINE_PYTHON.parents[1].resolve():
+        raise EnvironmentMissing(expected="SGLang 0.5.23 in .venv-engine", found="none", where=sys.executable,
+                                 remedy="run `make engine`")
+    os.execv(ENGINE_PYTHON, [str(ENGINE_PYTHON), *sys.argv])
+
+
+def main() -> int:
+    command = parser()
+    chosen = options(command.parse_args(), command.error)
+    enter_engine_environment()
+    print_json(capture(chosen, lambda line: print(line, file=sys.stderr, flush=True)))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Check the acceptance tasks: do their tolerances tell wrong answers from right ones?
+
+For each task and each of its dev workloads (all workloads if it names none) these answers must fail: zeros,
+the mean of the reference output, an input of equal shape and dtype, another workload's output (cropped or
+tiled to the shape if need be), the reference output with two neighbouring rows exchanged. What passes is
+listed, with the share of elements that match. Exits 1 only if something could not be measured.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.cli import REPOSITORY, print_json, print_table, progress, run_main
+
+DEV_COLUMNS = ["definition", "workloads", "dev", "classes", "changed"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument("--definition", help="only this definition")
+    parser.add_argument("--device", default="cpu", help="device of the references (default: cpu)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every single result to FILE")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--write-summary", action="store_true",
+                      help="also update results/summaries/discrimination.json, which the pages show")
+    mode.add_argument("--choose-dev", action="store_true",
+                      help="instead: fill `dev` of the tasks from the workloads that exist")
+    mode.add_argument("--self-test", action="store_true",
+                      help="instead: every reference, built as a native solution, must pass its own task")
+    options = parser.parse_args()
+    from inference_kernels import available, definitions, files, replay
+
+    if options.definition:
+        chosen = [definitions.load_definition(options.root, options.definition)]
+    else:
+        chosen = [definitions.read_definition(path) for path in definitions.definition_files(options.root)]
+    classes = available.data_classes(options.root)
+    if options.choose_dev:
+        results, totals = choose_dev(options.root, chosen, classes)
+    else:
+        replay.require_device(options.device)
+        run = self_test if options.self_test else discriminate
+        results, totals = run(options, chosen, classes)
+        totals["device"] = options.device
+    if options.json:
+        files.write_json(options.json, {"summary": totals, "results": results})
+    print_json(totals)
+    return 1 if totals.get("errors") else 0
+
+
+def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict]:
+    from inference_kernels import discrimination, discrimination_report as report, records
+
+    work = progress(chosen, len(chosen), "discriminate", "definition")
+    measured = [discrimination.measure(options.root, item, classes, options.device) for item in work]
+    print_table(report.rows(measured), report.COLUMNS)
+    for line in report.troubles(measured):
+        print(line)
+    if options.write_summary:
+        known = {name: True for name in report.read_summary(options.root) if options.definition}
+        known |= {definition["name"]: bool(records.read_workloads(options.root, definition))
+                  for definition in chosen}
+        print(report.write_summary(options.root, measured, known).relative_to(options.root))
+    return [item.to_json() for item in measured], report.counts(measured)
+
+
+def self_test(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
+    from inference_kernels import report, self_test as tests
+
+    work = progress(chosen, len(chosen), "self-test", "definition")
+    tested = [result for definition in work
+              for result in tests.self_test(options.root, definition, classes, options.device)]
+    print_table(report.replay_rows(tested), report.REPLAY_COLUMNS)
+    for line in report.replay_troubles(tested):
+        print(line)
+    totals = report.replay_counts(tested)
+    broken = {f"{item.definition} {item.workload}": item.non_finite for item in tested if item.non_finite}
+    results = [{"definition": item.definition, "workload": item.workload, "class": item.data_class,
+                "status": item.status, "reason": item.reason, "errors": item.errors,
+                "non_finite": item.non_finite} for item in tested]
+    return results, {"tested": totals["replayed"], "errors": totals["failed"], "skipped": totals["skipped"],
+                     "non_finite": broken}
+
+
+def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
+    from inference_kernels import available, dev_subset, tasks
+
+    results = []
+    for definition in chosen:
+        name = definition["name"]
+        found = available.available_workloads(root, definition, classes)
+        uuids = dev_subset.choose_dev(tasks.read_task(root, name), found)
+        kinds = [item.data_class for item in found if item.uuid in uuids]
+        results.append({"definition": name, "workloads": len(found), "dev": len(uuids),
+                        "classes": ", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))),
+                        "changed": "yes" if dev_subset.write_dev(root, name, uuids) else "no"})
+    print_table(results, DEV_COLUMNS)
+    return results, {"tasks": len(results), "changed": sum(row["changed"] == "yes" for row in results)}
+
+
+if __name__ == "__main__":
+    run_main(main)

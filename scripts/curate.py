@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Turn a full capture into the curated set: say what the rules drop and why, and with --apply drop it.
+
+Rules: retired definitions go with all they own; dense GEMM workloads with M < 4096 go in class `published`
+only, the small rows of seeded captures stay; mask inputs go if recorded as visible everywhere and are refused
+otherwise; receipts and tensors that nothing needs go. Stopped at any moment, the command is simply run again.
+"""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
+
+COLUMNS = ["dropped", "definition", "count", "bytes", "reason"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True, help="root of the full capture")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every single drop to FILE")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--dry-run", action="store_true", help="print the plan, change nothing (the default)")
+    mode.add_argument("--apply", action="store_true", help="change the tree")
+    options = parser.parse_args()
+    from inference_kernels import curation, files
+
+    reasons = curation.retired_reasons(REPOSITORY) | curation.retired_reasons(options.root)
+    plan = curation.make_plan(options.root, reasons)
+    if plan.empty:
+        print("nothing to drop")
+    else:
+        print_table(plan_rows(plan), COLUMNS)
+    for old, new in plan.masks.items():
+        print(f"mask dropped: workload {old} becomes {new}")
+    for path in plan.tasks:
+        print(f"dev list shortened: {path.name}; choose again: python scripts/check_tasks.py --choose-dev")
+    if options.json:
+        files.write_json(options.json, plan.to_json())
+    if options.apply:
+        curation.apply(plan)
+    print_json(plan.summary() | {"applied": options.apply})
+    return 0
+
+
+def plan_rows(plan: Any) -> list[dict[str, Any]]:
+    """One row for each kind, definition and reason."""
+    groups = Counter((item.kind, item.definition, item.reason) for item in plan.dropped)
+    sizes: Counter = Counter()
+    for item in plan.dropped:
+        sizes[item.kind, item.definition, item.reason] += item.bytes
+    return [{"dropped": kind, "definition": name, "count": count, "bytes": sizes[kind, name, reason] or "",
+             "reason": reason} for (kind, name, reason), count in groups.items()]
+
+
+if __name__ == "__main__":
+    run_main(main)

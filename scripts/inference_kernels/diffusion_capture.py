@@ -1,0 +1,196 @@
+"""One capture run of SGLang's diffusion runtime, from the start of the engine to the complete manifest.
+
+Starts the engine with the capture plugin on PYTHONPATH, sends the requests one by one, keeps every image,
+stops the engine, and replays every captured call before it completes the manifest.
+"""
+
+import hashlib
+import os
+import shutil
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .cli import REPOSITORY
+from .diffusion_kinds import KINDS, Options, engine_environment, engine_flags, settings
+from .errors import CaptureError
+from .files import read_json
+from .hashing import sha256_file
+from .image_hooks import CHECKPOINT_VARIABLE
+from .recorder import RUN_VARIABLE
+from .run_folder import RunFolder
+
+PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
+STUBS = PLUGIN_FOLDER / "cpu_stubs"
+Report = Callable[[str], None]
+
+
+def capture(options: Options, report: Report) -> dict[str, Any]:
+    """Do the whole run, new or resumed, and return its summary.
+
+    CaptureError if a request or a hook fails, an image is missing, an expected operator was never captured,
+    or a captured call lies outside its task's tolerance. The manifest stays incomplete then.
+    """
+    run = RunFolder.open(options.run, settings(options))
+    if run.manifest["complete"]:
+        report("the run is complete already")
+        return summary(run)
+    pending = [case for case in options.cases if case not in run.finished_cases]
+    if pending:
+        _require_images(options)
+        log = options.run.parent / "engine.log"
+        report(f"starting SGLang {version('sglang')} on {options.device}; its output goes to {log}")
+        with engine_output(log) as console:
+            _serve(options, run, pending, log, lambda line: print(line, file=console, flush=True))
+    run.require_operators(options.definitions)
+    _validate(options, run, report)
+    run.complete()
+    return summary(run)
+
+
+def _require_images(options: Options) -> None:
+    """Fail before the engine starts if an image to edit will not be there."""
+    for case in options.cases:
+        source = KINDS[options.kind].cases[case].edits
+        made = source in options.cases and not options.reference_image
+        if source and not made and not _image_to_edit(options, source).is_file():
+            raise CaptureError(expected=f"an image at {_image_to_edit(options, source)}", found="none",
+                               where=case, remedy=f"capture {source} too, or pass --reference-image")
+
+
+def _image_to_edit(options: Options, source: str) -> Path:
+    return options.reference_image or options.images / f"{source}_0.png"
+
+
+def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, report: Report) -> None:
+    set_environment(options)
+    from sglang.multimodal_gen import DiffGenerator
+    with engine_failures(log):
+        engine = DiffGenerator.from_pretrained(model_path=str(options.model_path), **engine_flags(options))
+    try:
+        run.raise_hook_errors()
+        for case in pending:
+            started = time.monotonic()
+            request = describe_request(options, case)
+            run.begin_case(case, request)
+            images = _generate(options, engine, case, request, log)
+            seconds = time.monotonic() - started
+            run.finish_case(case, images, seconds)
+            report(f"{case}: {len(images)} image(s) in {seconds:.1f} s")
+    finally:
+        engine.shutdown()
+
+
+def describe_request(options: Options, case: str) -> dict[str, Any]:
+    """The request as it goes into the records."""
+    spec = KINDS[options.kind].cases[case]
+    width, height = options.sizes[case]
+    request = {"prompt": spec.prompt, "prompt_sha256": hashlib.sha256(spec.prompt.encode()).hexdigest(),
+               "width": width, "height": height, "num_outputs": options.num_outputs, "seed": options.seed,
+               "guidance_scale": 1.0}
+    if spec.edits:
+        request["reference_image_sha256"] = sha256_file(_image_to_edit(options, spec.edits))
+    return request
+
+
+def _generate(options: Options, engine: Any, case: str, request: dict, log: Path) -> list[str]:
+    """Send one request; move every returned image to images/<case>_<n>.png and return the names."""
+    fresh, source = options.images / f".{case}", KINDS[options.kind].cases[case].edits
+    shutil.rmtree(fresh, ignore_errors=True)
+    parameters = {
+        "prompt": request["prompt"], "width": request["width"], "height": request["height"],
+        "seed": request["seed"], "num_outputs_per_prompt": request["num_outputs"],
+        "guidance_scale": request["guidance_scale"], "save_output": True, "output_path": str(fresh),
+        "return_frames": False}
+    if source:
+        parameters["image_path"] = [str(_image_to_edit(options, source))]
+    with engine_failures(log):
+        results = engine.generate(sampling_params_kwargs=parameters)
+    results = results if isinstance(results, list) else [results] if results else []
+    sizes = [png_size(Path(result.output_file_path or "")) for result in results]
+    expected = [(request["width"], request["height"])] * request["num_outputs"]
+    if sizes != expected:
+        raise CaptureError(expected=f"PNG files of sizes {expected}", found=f"{sizes}", where=case,
+                           remedy=f"see {log}")
+    names = [f"{case}_{index}.png" for index in range(len(results))]
+    for name, result in zip(names, results):
+        os.replace(result.output_file_path, options.images / name)
+    shutil.rmtree(fresh)
+    return names
+
+
+@contextmanager
+def engine_failures(log: Path) -> Iterator[None]:
+    """Any exception of the engine becomes a CaptureError that names its log."""
+    try:
+        yield
+    except Exception as error:
+        message = str(error).strip().splitlines()
+        raise CaptureError(expected="an engine that starts and answers", where="SGLang", remedy=f"see {log}",
+                           found=f"{type(error).__name__}: {message[0] if message else ''}") from error
+
+
+def png_size(path: Path) -> tuple[int, int] | None:
+    """Width and height from a PNG's header; None for anything else."""
+    if not path.is_file():
+        return None
+    with open(path, "rb") as stream:
+        head = stream.read(24)
+    return struct.unpack(">II", head[16:24]) if head.startswith(b"\x89PNG\r\n\x1a\n") else None
+
+
+def _validate(options: Options, run: RunFolder, report: Report) -> None:
+    from .validation import require_passed, validate_run
+    results = []
+    total = len(run.calls())
+    for result in validate_run(run, REPOSITORY, options.device):
+        results.append(result)
+        report(f"validated {len(results)}/{total} {result.definition} {result.workload}: {result.status}")
+    require_passed(results, str(run.root))
+
+
+def summary(run: RunFolder) -> dict[str, Any]:
+    calls: dict[str, int] = {}
+    for path in run.calls():
+        name = read_json(path)["record"]["definition"]
+        calls[name] = calls.get(name, 0) + 1
+    cases = run.manifest["cases"]
+    return {"run": str(run.root), "complete": run.manifest["complete"], "captured": calls,
+            "seen": run.operator_counts(), "images": sum(len(case["images"]) for case in cases.values()),
+            "seconds": {name: case["seconds"] for name, case in cases.items()}}
+
+
+def set_environment(options: Options) -> None:
+    """For this process and, through inheritance, for the spawned worker."""
+    os.environ.update(engine_environment(options))
+    os.environ[RUN_VARIABLE] = str(options.run.resolve())
+    os.environ[CHECKPOINT_VARIABLE] = str(options.model_path.resolve())
+    folders = [PLUGIN_FOLDER, REPOSITORY / "scripts"] + ([STUBS] if options.device == "cpu" else [])
+    paths = [str(folder) for folder in folders]
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([inherited] if inherited else []))
+
+
+@contextmanager
+def engine_output(path: Path) -> Iterator[Any]:
+    """Send what this process and its children print to `path`; yields a stream to the real stderr."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saved = [os.dup(descriptor) for descriptor in (1, 2)]
+    with open(path, "ab") as log, os.fdopen(os.dup(2), "w") as console:
+        sys.stdout.flush()
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        try:
+            yield console
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for descriptor, original in zip((1, 2), saved):
+                os.dup2(original, descriptor)
+                os.close(original)

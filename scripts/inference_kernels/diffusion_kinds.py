@@ -1,0 +1,196 @@
+"""What can be captured from SGLang's diffusion runtime: requests, flags, and the settings of a run.
+
+One `Kind` an architecture. Standard library only, so that `--help` works anywhere.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .errors import CaptureError, EnvironmentMissing
+from .files import canonical_json, read_json
+from .image_hooks import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
+from .seeded_checkpoint import RECIPE_FILE, read_recipes
+
+PLUGIN = "inference_kernels_capture"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One authored request. edits: takes an image, by default the first output of the case `edits` names."""
+
+    prompt: str
+    width: int
+    height: int
+    edits: str | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What can be captured from one architecture.
+
+    model: short name of the published checkpoint. pipeline: class name in model_index.json.
+    size_step: widths and heights are multiples of it. gemm_layers: layer -> definition.
+    first_step, later_steps: attention definitions that the denoising steps call.
+    """
+
+    cases: dict[str, Case]
+    model: str
+    pipeline: str
+    path_must_contain: str
+    size_step: int
+    gemm_layers: dict[str, str]
+    default_layers: list[str]
+    first_step: list[str]
+    later_steps: list[str]
+
+    def definitions(self, layers: list[str], steps: list[str]) -> list[str]:
+        """What these layers and steps can capture."""
+        found = [definition for layer, definition in self.gemm_layers.items() if layer in layers]
+        found += self.first_step if "first" in steps else []
+        found += self.later_steps if set(steps) - {"first"} else []
+        return list(dict.fromkeys(found))
+
+
+KINDS = {
+    "image": Kind(
+        cases={
+            "text_to_image": Case("A red ceramic teapot on a wooden table", 1024, 1024),
+            "landscape": Case("A lakeside village at sunrise", 1536, 1024),
+            "edit": Case("Make the teapot blue", 1024, 1024, edits="text_to_image"),
+            "transparent": Case("An orange cat on a transparent background", 1024, 1024),
+        },
+        model="qwen-image-2.1-turbo", pipeline="QwenImage21Pipeline", path_must_contain="qwen-image-2.1",
+        size_step=32,
+        gemm_layers=GEMM_LAYERS,
+        default_layers=["attn.to_q", "attn.to_out.0", "img_mlp.gate_layer", "img_mlp.out"],
+        first_step=[EMPTY_PREFIX], later_steps=[CACHED_PREFIX]),
+}
+STEP_NAMES = ["first", "early", "middle", "last"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked. sizes: (width, height) by case. block: None for the middle one."""
+
+    kind: str
+    model_path: Path
+    run: Path
+    cases: list[str]
+    sizes: dict[str, tuple[int, int]]
+    num_outputs: int
+    definitions: list[str]
+    layers: list[str]
+    steps: list[str]
+    block: int | None
+    device: str
+    seed: int
+    reference_image: Path | None = None
+    model_id: str | None = None
+    model_revision: str | None = None
+    attention_backend: str | None = None
+
+    @property
+    def images(self) -> Path:
+        return self.run.parent / "images"
+
+
+def settings(options: Options) -> dict[str, Any]:
+    """Everything that must be equal for a run to be resumed; most of it goes into every record."""
+    index = read_index(options)
+    blocks = read_json(options.model_path / "transformer" / "config.json")["num_layers"]
+    steps = step_numbers(options.steps, len(index["sample_sigmas"]))
+    block = blocks // 2 if options.block is None else options.block
+    if block >= blocks:
+        raise CaptureError(expected=f"--block below {blocks}", found=f"{block}",
+                           where=str(options.model_path), remedy="choose a block that the checkpoint has")
+    model = describe_model(options)
+    return {
+        "kind": options.kind, "class": "seeded" if "recipe" in model else "published", "model": model,
+        "engine": describe_engine(options), "hardware": describe_hardware(options.device),
+        "definitions": options.definitions,
+        "cases": {case: list(options.sizes[case]) for case in options.cases},
+        "num_outputs": options.num_outputs, "seed": options.seed,
+        "selection": {"block": block, "layers": options.layers, "attention_steps": steps,
+                      "gemm_steps": sorted({steps[0], steps[-1]})}}
+
+
+def step_numbers(names: list[str], count: int) -> list[int]:
+    """first, early, middle and last as step numbers from 0, of `count` steps."""
+    numbers = {"first": 0, "early": 1, "middle": count // 2, "last": count - 1}
+    return sorted({numbers[name] for name in names})
+
+
+def read_index(options: Options) -> dict[str, Any]:
+    kind, path = KINDS[options.kind], options.model_path / "model_index.json"
+    index = read_json(path)
+    if index.get("_class_name") != kind.pipeline or "sample_sigmas" not in index:
+        raise CaptureError(expected=f"a {kind.pipeline} with its sample_sigmas", where=str(path),
+                           found=str(index.get("_class_name")),
+                           remedy="pass the folder of a Turbo checkpoint of this kind")
+    if kind.path_must_contain not in options.model_path.resolve().as_posix().lower():
+        raise CaptureError(expected=f"a path that contains {kind.path_must_contain!r}",
+                           found=str(options.model_path), where=str(path),
+                           remedy="rename or link the folder: the engine goes by it")
+    return index
+
+
+def describe_model(options: Options) -> dict[str, Any]:
+    found = read_recipes(options.model_path)
+    if found:
+        document = found[0]
+        return {"id": f"seeded/{KINDS[options.kind].model}", "revision": "seeded", "title": document["title"],
+                "config_sha256": document["config_sha256"], "seed": document["seed"],
+                "recipe": f"{document['generator']}: {document['rule']}"}
+    if not options.model_id or not options.model_revision:
+        raise CaptureError(expected=f"{RECIPE_FILE}, or --model-id and --model-revision", found="neither",
+                           where=str(options.model_path),
+                           remedy="pass a seeded checkpoint, or name the published one and its revision")
+    documents = {path.relative_to(options.model_path).as_posix(): read_json(path)
+                 for path in sorted(options.model_path.rglob("config.json"))}
+    return {"id": options.model_id, "revision": options.model_revision,
+            "config_sha256": hashlib.sha256(canonical_json(documents).encode()).hexdigest()}
+
+
+def engine_flags(options: Options) -> dict[str, Any]:
+    """Keyword arguments of the engine that are the same on every machine (the model's path is not)."""
+    flags = {
+        "pipeline_class_name": KINDS[options.kind].pipeline, "num_gpus": 1, "tp_size": 1, "sp_degree": 1,
+        "performance_mode": "manual", "warmup_mode": "off", "enable_torch_compile": False,
+        "enable_breakable_cuda_graph": False, "allow_bf16_reduced_precision_reduction": False,
+        "batching_max_size": 1, "disable_conditioning_cache": True}
+    return flags | ({"attention_backend": options.attention_backend} if options.attention_backend else {})
+
+
+def engine_environment(options: Options) -> dict[str, str]:
+    fixed = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"}
+    if options.device == "cpu":
+        fixed["SGLANG_DIFFUSION_PLATFORM_OVERRIDE"] = "cpu"
+    # Paths belong to the machine, not to the record.
+    found = {name: value for name, value in os.environ.items()
+             if name.startswith("SGLANG_") and not value.startswith("/")}
+    return dict(sorted((found | fixed).items()))
+
+
+def describe_engine(options: Options) -> dict[str, Any]:
+    substitutions = ["vllm._custom_ops: an empty stand-in on CPU, imported and never called"]
+    return {"name": "sglang", "version": version("sglang"), "torch": version("torch"),
+            "flags": engine_flags(options), "environment": engine_environment(options),
+            "substitutions": substitutions if options.device == "cpu" else []}
+
+
+def describe_hardware(device: str) -> dict[str, Any]:
+    if device == "cpu":
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        return {"device": "cpu", "name": models[0] if models else "unknown", "cores": os.cpu_count()}
+    import torch
+    if not torch.cuda.is_available():
+        raise EnvironmentMissing(expected="a CUDA device", found="none", where="torch.cuda",
+                                 remedy="use --device cpu, or a machine with a GPU")
+    properties = torch.cuda.get_device_properties(0)
+    return {"device": "cuda", "name": properties.name, "cuda": torch.version.cuda,
+            "compute_capability": f"{properties.major}.{properties.minor}"}
