@@ -9,11 +9,12 @@ from pathlib import Path
 from inference_kernels.cli import print_json, run_main
 from inference_kernels.deepseek_checkpoint import deepseek_checkpoint
 from inference_kernels.image_checkpoint import image_pipeline
+from inference_kernels.ltx_checkpoint import ltx_pipeline
 from inference_kernels.qwen_checkpoint import qwen3_next_checkpoint, qwen_next_checkpoint
 from inference_kernels.seeded_checkpoint import write_checkpoint
 
 # kind -> function of the number of transformer blocks.
-PIPELINES = {"image": image_pipeline}
+PIPELINES = {"image": image_pipeline, "ltx25": ltx_pipeline}
 # Language models have a fixed number of layers: one of each kind that a captured operator needs.
 LANGUAGE_MODELS = {"deepseek41": deepseek_checkpoint, "qwen-next": qwen_next_checkpoint,
                    "qwen3-next-gdn": qwen3_next_checkpoint}
@@ -22,13 +23,14 @@ LANGUAGE_MODELS = {"deepseek41": deepseek_checkpoint, "qwen-next": qwen_next_che
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog="After an interruption run the same command again: it goes on.")
-    parser.add_argument("--kind", required=True, choices=sorted(PIPELINES | LANGUAGE_MODELS), help="architecture")
+    parser.add_argument("--kind", required=True, choices=sorted(PIPELINES | LANGUAGE_MODELS),
+                        help="architecture")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR",
-                        help="new folder; for image its name must contain qwen-image-2.1")
+                        help="new folder; its name must contain qwen-image-2.1 (image), LTX-2.5-Diffusers (ltx25)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all weights (default 0)")
-    parser.add_argument("--blocks", type=int, default=2, help="transformer blocks of an image model (default 2)")
+    parser.add_argument("--blocks", type=int, default=2, help="blocks of image and ltx25 (default 2)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
-                        help=f"files written at the same time (default 1; this machine has {os.cpu_count()} cores)")
+                        help=f"files written at a time (default 1; there are {os.cpu_count()} cores)")
     arguments = parser.parse_args()
     if arguments.seed < 0 or arguments.blocks < 1 or arguments.jobs < 1:
         parser.error("--seed must be >= 0, --blocks and --jobs >= 1")

@@ -1,4 +1,7 @@
-"""The toy dataset made judgeable: larger workloads, rearrangements, a baseline, and solutions from source text."""
+"""The toy dataset made judgeable.
+
+Larger workloads, rearrangements, a baseline, and solutions from source text.
+"""
 
 import json
 from pathlib import Path
@@ -9,6 +12,7 @@ MOVES = [
     {"name": "sources", "axes": "x.0 count.0", "relabel": "ids", "after_prepare": True},
     {"name": "rows", "axes": "ids.0 y.0", "after_prepare": True},
     {"name": "columns", "axes": "weight.1 y.1"},
+    {"name": "elements of the rows alone", "axes": "x.1", "after_prepare": True, "recompute": True},
 ]
 # Honest and complete; can be captured in a CUDA graph (bincount cannot).
 HONEST = """\
@@ -26,7 +30,8 @@ def run(x, weight, ids, scale):
 
 def solution(source: str, name: str = "toy_candidate", dps: bool = False, **spec) -> dict:
     """A native Solution of the toy definition with one source file."""
-    fields = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::run", "dependencies": [],
+    fields = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::run",
+              "dependencies": [],
               "destination_passing_style": dps} | spec
     return {"name": name, "definition": toy.NAME, "author": "tests", "spec": fields,
             "sources": [{"path": "main.py", "content": source}]}

@@ -8,7 +8,7 @@ Names and configuration keys are those that SGLang 0.5.23 loads. Standard librar
 import math
 from collections.abc import Iterator
 
-from .seeded_checkpoint import Component, Pipeline, Weight
+from .seeded_checkpoint import Component, Pipeline, Weight, affine
 
 WIDTH, HEADS, HEAD_DIM, MLP_RATIO, LATENT_CHANNELS = 4096, 32, 128, 3, 64
 TURBO_SIGMAS = [1.0, 0.978453, 0.95418, 0.926626, 0.89508, 0.845148, 0.704534, 0.414568]
@@ -118,10 +118,10 @@ def _preprocessor(type_key: str, type_name: str) -> dict:
             "size": {"shortest_edge": 65536, "longest_edge": 16777216}}
 
 
-def tokenizer_document() -> dict:
+def tokenizer_document(special_tokens: list[str] = SPECIAL_TOKENS) -> dict:
     """A byte-level BPE without merges: one token a UTF-8 byte, then the special tokens from id 256."""
     special = [{"id": 256 + index, "content": name, "special": True, "single_word": False, "lstrip": False,
-                "rstrip": False, "normalized": False} for index, name in enumerate(SPECIAL_TOKENS)]
+                "rstrip": False, "normalized": False} for index, name in enumerate(special_tokens)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
@@ -184,35 +184,35 @@ def _text_encoder_weights() -> Iterator[Weight]:
 
 
 def _vision_weights(prefix: str) -> Iterator[Weight]:
-    yield from _affine(f"{prefix}.patch_embed.proj", (VISION_WIDTH, *VISION_PATCH))
+    yield from affine(f"{prefix}.patch_embed.proj", (VISION_WIDTH, *VISION_PATCH))
     yield Weight(f"{prefix}.pos_embed.weight", (VISION_POSITIONS, VISION_WIDTH))
     for block in range(VISION_DEPTH):
-        yield from _affine(f"{prefix}.blocks.{block}.attn.qkv", (3 * VISION_WIDTH, VISION_WIDTH))
-        yield from _affine(f"{prefix}.blocks.{block}.attn.proj", (VISION_WIDTH, VISION_WIDTH))
-        yield from _affine(f"{prefix}.blocks.{block}.mlp.linear_fc1", (VISION_MLP, VISION_WIDTH))
-        yield from _affine(f"{prefix}.blocks.{block}.mlp.linear_fc2", (VISION_WIDTH, VISION_MLP))
+        yield from affine(f"{prefix}.blocks.{block}.attn.qkv", (3 * VISION_WIDTH, VISION_WIDTH))
+        yield from affine(f"{prefix}.blocks.{block}.attn.proj", (VISION_WIDTH, VISION_WIDTH))
+        yield from affine(f"{prefix}.blocks.{block}.mlp.linear_fc1", (VISION_MLP, VISION_WIDTH))
+        yield from affine(f"{prefix}.blocks.{block}.mlp.linear_fc2", (VISION_WIDTH, VISION_MLP))
         for norm in ("norm1", "norm2"):
             yield from _norm(f"{prefix}.blocks.{block}.{norm}", VISION_WIDTH)
     merged = 4 * VISION_WIDTH
     for merger, norm_width in (("merger", VISION_WIDTH), ("deepstack_merger_list.0", merged)):
         yield from _norm(f"{prefix}.{merger}.norm", norm_width)
-        yield from _affine(f"{prefix}.{merger}.linear_fc1", (merged, merged))
-        yield from _affine(f"{prefix}.{merger}.linear_fc2", (TEXT_WIDTH, merged))
+        yield from affine(f"{prefix}.{merger}.linear_fc1", (merged, merged))
+        yield from affine(f"{prefix}.{merger}.linear_fc2", (TEXT_WIDTH, merged))
 
 
 def _vae_weights() -> Iterator[Weight]:
     width, latent = VAE_WIDTH, LATENT_CHANNELS
-    yield from _affine("encoder.conv_in", (width, 4, 3, 3))
-    yield from _affine("encoder.conv_out", (2 * latent, width, 3, 3), gain=1.8)
-    yield from _affine("quant_conv", (2 * latent, 2 * latent, 1, 1))
-    yield from _affine("post_quant_conv", (latent, latent, 1, 1))
-    yield from _affine("decoder.conv_in", (width, latent, 3, 3))
-    yield from _affine("decoder.conv_out", (4, width, 3, 3))
+    yield from affine("encoder.conv_in", (width, 4, 3, 3))
+    yield from affine("encoder.conv_out", (2 * latent, width, 3, 3), gain=1.8)
+    yield from affine("quant_conv", (2 * latent, 2 * latent, 1, 1))
+    yield from affine("post_quant_conv", (latent, latent, 1, 1))
+    yield from affine("decoder.conv_in", (width, latent, 3, 3))
+    yield from affine("decoder.conv_out", (4, width, 3, 3))
     for half in ("encoder", "decoder"):
         yield Weight(f"{half}.norm_out.gamma", (width, 1, 1, 1), constant=1.0)
         yield Weight(f"{half}.mid_block.attentions.0.norm.gamma", (width, 1, 1), constant=1.0)
-        yield from _affine(f"{half}.mid_block.attentions.0.to_qkv", (3 * width, width, 1, 1))
-        yield from _affine(f"{half}.mid_block.attentions.0.proj", (width, width, 1, 1))
+        yield from affine(f"{half}.mid_block.attentions.0.to_qkv", (3 * width, width, 1, 1))
+        yield from affine(f"{half}.mid_block.attentions.0.proj", (width, width, 1, 1))
         for index in (0, 1):
             yield from _resnet(f"{half}.mid_block.resnets.{index}")
     for stage in range(VAE_STAGES):
@@ -221,23 +221,18 @@ def _vae_weights() -> Iterator[Weight]:
         yield from _resnet(f"{up}.resnets.0")
         yield from _resnet(f"{up}.resnets.1")
         if stage < VAE_STAGES - 1:
-            yield from _affine(f"{down}.downsampler.resample.1", (width, width, 3, 3))
-            yield from _affine(f"{up}.upsampler.resample.1", (width, width, 3, 3))
+            yield from affine(f"{down}.downsampler.resample.1", (width, width, 3, 3))
+            yield from affine(f"{up}.upsampler.resample.1", (width, width, 3, 3))
         if 0 < stage < VAE_STAGES - 1:
-            yield from _affine(f"{down}.downsampler.time_conv", (width, width, 1, 1))
+            yield from affine(f"{down}.downsampler.time_conv", (width, width, 1, 1))
         if stage < VAE_STAGES - 2:
-            yield from _affine(f"{up}.upsampler.time_conv", (2 * width, width, 1, 1))
+            yield from affine(f"{up}.upsampler.time_conv", (2 * width, width, 1, 1))
 
 
 def _resnet(prefix: str) -> Iterator[Weight]:
     for index in (1, 2):
         yield Weight(f"{prefix}.norm{index}.gamma", (VAE_WIDTH, 1, 1, 1), constant=1.0)
-        yield from _affine(f"{prefix}.conv{index}", (VAE_WIDTH, VAE_WIDTH, 3, 3), gain=1.6)
-
-
-def _affine(prefix: str, shape: tuple[int, ...], gain: float = 1.0) -> Iterator[Weight]:
-    yield Weight(f"{prefix}.weight", shape, gain=gain)
-    yield Weight(f"{prefix}.bias", (shape[0],), constant=0.0)
+        yield from affine(f"{prefix}.conv{index}", (VAE_WIDTH, VAE_WIDTH, 3, 3), gain=1.6)
 
 
 def _norm(prefix: str, width: int) -> Iterator[Weight]:

@@ -8,10 +8,10 @@ forward hook is left out of the fused q/k/v projections, so these hooks restore 
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .diffusion_hooks import ENGINE, DiffusionHooks, Place, contiguous_copy, engine_place, require_one_rank
 from .errors import CaptureError
 from .image_attention import AttentionCall, SampleTrace, cached_prefix_call, empty_prefix_call
 from .seeded import Recipe, gives_bytes
@@ -34,30 +34,17 @@ GEMM_LAYERS = {
     "img_mlp.gate_layer": N12288_K4096, "img_mlp.proj": N12288_K4096, "img_mlp.out": N4096_K12288,
 }
 CHECKPOINT_VARIABLE = "INFERENCE_KERNELS_CHECKPOINT"
-ENGINE = "sglang.multimodal_gen.runtime"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the engine is. case: the request. seed: that of the output being made. step: from 0."""
-
-    case: str
-    seed: int
-    step: int
-
-
-class ImageHooks:
+class ImageHooks(DiffusionHooks):
     """The hook functions and their state. `place()` is None outside a denoising step of a real request."""
 
     def __init__(self, recorder: "Recorder", place: Callable[[], Place | None], recipes: dict[str, Recipe]):
-        self.recorder, self.place, self.recipes = recorder, place, recipes
-        self.selection, self.definitions = recorder.settings["selection"], recorder.settings["definitions"]
-        self.first_seed = recorder.settings["seed"]
+        super().__init__(recorder, place)
+        self.recipes = recipes
         self.local = threading.local()
         self.blocks: dict[int, int] = {}
-        self.seen: set[tuple] = set()
         self.verified: set[str] = set()
-        self.failed = False
 
     def attach(self, model: Any) -> None:
         """Put forward hooks on the GEMM layers of every block; the calls of other blocks are only counted."""
@@ -68,30 +55,6 @@ class ImageHooks:
                 layer = block.get_submodule(name)
                 layer.register_forward_pre_hook(gemm.before)
                 layer.register_forward_hook(gemm.after)
-
-    def safely(self, where: str, work: Callable[[], Any]) -> Any:
-        """`work()`; any exception is left in the run folder, where the launcher finds it, and ends capturing.
-
-        The engine goes on: raised here, the exception would look like a failure of the engine.
-        """
-        if self.failed:
-            return None
-        try:
-            return work()
-        except Exception as error:
-            self.failed = True
-            self.recorder.report_error(where, error)
-            return None
-
-    def first_time(self, *key: Any) -> bool:
-        if key in self.seen:
-            return False
-        self.seen.add(key)
-        return True
-
-    def operation(self, place: Place, path: str, layer: str, phase: str) -> dict[str, Any]:
-        return {"call_path": path, "layer": layer, "step": place.step, "phase": phase, "ranks_gathered": 1,
-                "output": place.seed - self.first_seed}
 
     @property
     def trace(self) -> SampleTrace | None:
@@ -204,7 +167,7 @@ class GemmHook:
                 or stream is None):
             return None
         notes: list[str] = []
-        return place, stream, _copy(x, "A", notes), notes
+        return place, stream, contiguous_copy(x, "A", notes), notes
 
     def _stream(self, place: Place) -> str | None:
         """"target" or "prefix": whose rows this call computes; None for a call that repeats an earlier one.
@@ -237,18 +200,9 @@ class GemmHook:
             generated={"B": recipe.to_json()} if recipe else None)
 
 
-def _copy(tensor: "torch.Tensor", label: str, notes: list[str]) -> "torch.Tensor":
-    """A contiguous copy of the values as they are now; a strided layout is noted, once."""
-    import torch
-    note = f"{label}: strides {list(tensor.stride())} made contiguous, values unchanged"
-    if not tensor.is_contiguous() and note not in notes:
-        notes.append(note)
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
 def _copy_call(path: str, tensors: dict, mask: "torch.Tensor | None", notes: list[str]) -> AttentionCall:
     import torch
-    copies = {label: _copy(tensor, label, notes) for label, tensor in tensors.items()}
+    copies = {label: contiguous_copy(tensor, label, notes) for label, tensor in tensors.items()}
     parts = [[copies[part] for part in (f"{label}_prefix", label) if part in copies] for label in ("k", "v")]
     k, v = (torch.cat(part, dim=1) for part in parts)
     return AttentionCall(path, copies["q"], k, v, None if mask is None else mask.detach().clone())
@@ -258,19 +212,6 @@ def _finish_call(call: AttentionCall, output: "torch.Tensor", calls: list[Attent
     import torch
     call.output = output.detach().clone(memory_format=torch.contiguous_format)
     calls.append(call)
-
-
-def engine_place(recorder: "Recorder") -> Place | None:
-    """The place from the engine's forward context; None for text encoding and warm-up.
-
-    The engine's own request id is None for requests of `DiffGenerator`, so the case names the request.
-    """
-    from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
-    context = get_forward_context_or_none()
-    batch, request = context.forward_batch if context else None, recorder.request()
-    if request is None or batch is None or context.current_timestep is None or batch.is_warmup:
-        return None
-    return Place(request["case"], int(batch.seed), int(context.current_timestep))
 
 
 def register(recorder: "Recorder") -> None:
@@ -290,11 +231,3 @@ def register(recorder: "Recorder") -> None:
             (f"{attention}.USPAttention.forward", hooks.around_target),
             (f"{attention}.USPAttention.forward_with_replicated_kv_prefix", hooks.around_split_target)):
         HookRegistry.register(target, hook, HookType.AROUND)
-
-
-def require_one_rank() -> None:
-    from sglang.multimodal_gen.runtime.distributed import get_sp_world_size, get_tp_world_size
-    found = {"tensor parallel": get_tp_world_size(), "sequence parallel": get_sp_world_size()}
-    if set(found.values()) != {1}:
-        raise CaptureError(expected="one rank", found=str(found), where="engine",
-                           remedy="start the engine on one device: the hooks do not gather")

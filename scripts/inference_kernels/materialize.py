@@ -17,6 +17,10 @@ from .seeded_bytes import ByteRecipe, recipe_from_json, storage_chunks
 from .tensors import tensor_file_header
 
 
+# Larger tensors, such as expert banks, are written on request only.
+SIZE_LIMIT = 2**30
+
+
 @dataclass(frozen=True)
 class RunPath:
     """A tensor of a capture run: blob/<definition>/<sha256>.safetensors."""
@@ -29,7 +33,6 @@ class RunPath:
     @property
     def sha256(self) -> str:
         return Path(self.text).stem
-
 
 @dataclass(frozen=True)
 class Generated:
@@ -86,7 +89,8 @@ def run_generated_files(run: Path) -> list[Generated]:
         call = read_json(path)
         for name, recipe in call["record"].get("generated", {}).items():
             text = _input_path(call["workload"], name)
-            found.setdefault(text, Generated(RunPath(text), recipe_from_json(recipe), call["workload"]["uuid"]))
+            uuid = call["workload"]["uuid"]
+            found.setdefault(text, Generated(RunPath(text), recipe_from_json(recipe), uuid))
     return [found[text] for text in sorted(found)]
 
 

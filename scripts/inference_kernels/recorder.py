@@ -78,6 +78,10 @@ class Recorder:
         contract = self._definition(definition)
         axes = self._check(contract, inputs, outputs)
         notes = list(adaptations) + _stride_notes(inputs | outputs)
+        for name in generated or {}:
+            if not hasattr(inputs.get(name), "shape"):
+                raise CaptureError(expected="recipes of tensor inputs", found=name, where=definition,
+                                   remedy="correct the hook's mapping")
         stored = {name: self._input(definition, value) for name, value in inputs.items()}
         uuid = workload_uuid(definition, stored)
         path = self.run / "calls" / f"{uuid}.json"

@@ -69,6 +69,16 @@ class Weight:
             yield from recipe_chunks(recipe)
 
 
+def affine(prefix: str, shape: tuple[int, ...], gain: float = 1.0) -> Iterator[Weight]:
+    """Weight and zero bias of a layer; shape: outputs first."""
+    yield Weight(f"{prefix}.weight", shape, gain=gain)
+    yield Weight(f"{prefix}.bias", (shape[0],), constant=0.0)
+
+
+def norm(prefix: str, width: int) -> Weight:
+    return Weight(f"{prefix}.weight", (width,), constant=1.0)
+
+
 @dataclass(frozen=True)
 class Component:
     """One weight file of the checkpoint, in the folder `name` or, if `flat`, at the top.
@@ -240,7 +250,8 @@ def model_card(pipeline: Pipeline, seed: int) -> str:
     return f"""# {pipeline.title}: seeded, untrained
 
 The weights of this checkpoint come from seed {seed} and the generator
-`{pipeline.generator}`; nobody trained them. What it makes is noise. It exists so that an engine runs its real kernels on tensors of the real shapes.
+`{pipeline.generator}`; nobody trained them.
+What it makes is noise. It exists so that an engine runs its real kernels on tensors of the real shapes.
 
 * True to the published model: {pipeline.true_parts}.
 * Truncated: {pipeline.truncated_parts}.

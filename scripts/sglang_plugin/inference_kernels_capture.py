@@ -9,7 +9,7 @@ import multiprocessing
 
 from inference_kernels.recorder import Recorder
 
-HOOKS = {"image": "inference_kernels.image_hooks",
+HOOKS = {"image": "inference_kernels.image_hooks", "ltx25": "inference_kernels.ltx_hooks",
          "deepseek41": "inference_kernels.deepseek_hooks", "qwen-next": "inference_kernels.qwen_hooks",
          "qwen3-next-gdn": "inference_kernels.gdn_hooks"}
 

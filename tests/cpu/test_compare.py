@@ -59,6 +59,18 @@ def test_the_sum_rule_is_the_wider_one():
     assert not compare(actual, expected, Tolerance(0.25, 0.5, comparison=EITHER)).passed
 
 
+def test_the_either_rule_has_a_floor_for_references_near_zero():
+    """|x - ref| / (|ref| + 1e-8) <= rtol: at a reference of 0 the bound is rtol * 1e-8."""
+    tolerance = Tolerance(0.0, 0.5, comparison=EITHER)
+    assert compare(*pair([4.9e-9], [0.0]), tolerance).passed
+    assert not compare(*pair([5.1e-9], [0.0]), tolerance).passed
+
+
+def test_elements_at_the_boundary_are_not_counted_with_those_beyond():
+    result = compare(*pair([3.25, 3.25, 4.0], [2.0, 2.0, 2.0]), Tolerance(0.25, 0.5))
+    assert (result.status, result.mismatched) == ("mismatch", 1)
+
+
 def test_zero_tolerance_is_exact():
     for rule in RULES:
         tolerance = Tolerance(0.0, 0.0, comparison=rule)

@@ -79,6 +79,12 @@ def test_an_unknown_definition(dataset, script, option):
     require_one_line(command(script, option, dataset, "--definition", "nobody"), toy.NAME, "found nobody")
 
 
+def test_a_run_that_is_not_there(dataset, tmp_path):
+    for run in (tmp_path / "absent", dataset):
+        result = command("capture_inputs.py", "--import-capture", run, "--output-root", dataset)
+        require_one_line(result, f"{run}/manifest.json", "expected a file; found nothing", "check the path")
+
+
 def test_an_unknown_device(dataset):
     for device in ("cuda:63", "abacus"):
         require_one_line(command("capture_inputs.py", "--replay-root", dataset, "--device", device),

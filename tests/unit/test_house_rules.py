@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LIBRARY = REPOSITORY / "scripts" / "inference_kernels"
 FOLDERS = ("scripts", "tests", "definitions", "retired", "benchmarks")
 SOURCES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.py"))
-TREES = {path: ast.parse(path.read_text()) for path in SOURCES}
 FILE_LIMIT, FUNCTION_LIMIT = 350, 60
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -19,13 +19,18 @@ def name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 @pytest.fixture(params=SOURCES, ids=name)
 def source(request) -> Path:
     return request.param
 
 
 def walk(path: Path, *kinds: type) -> list:
-    return [node for node in ast.walk(TREES[path]) if isinstance(node, kinds)]
+    return [node for node in ast.walk(tree(path)) if isinstance(node, kinds)]
 
 
 def test_files_and_functions_stay_small(source):
@@ -61,14 +66,14 @@ def test_the_library_prints_nothing(path):
 
 @pytest.mark.parametrize("path", sorted(LIBRARY.glob("*.py")), ids=name)
 def test_library_modules_have_a_docstring(path):
-    assert path.name == "__init__.py" or ast.get_docstring(TREES[path])
+    assert path.name == "__init__.py" or ast.get_docstring(tree(path))
 
 
 @pytest.mark.parametrize("path", sorted([*(REPOSITORY / "scripts").glob("*.py"), *LIBRARY.glob("*.py")]),
                          ids=name)
 def test_top_level_imports_are_the_standard_library_and_ours(path):
     """Heavy packages are imported inside the functions that need them, or for type checkers only."""
-    for node in TREES[path].body:
+    for node in tree(path).body:
         for imported in modules(node):
             top = imported.split(".")[0]
             assert top in sys.stdlib_module_names or top in ("", "inference_kernels"), imported
@@ -90,7 +95,7 @@ def test_the_lowest_layer_imports_only_itself(layer):
 
 
 def test_imports_of_the_library_have_no_cycle():
-    relative = {path.stem: [node.module for node in TREES[path].body
+    relative = {path.stem: [node.module for node in tree(path).body
                             if isinstance(node, ast.ImportFrom) and node.level] for path in LIBRARY.glob("*.py")}
     needs = {module: {name.split(".")[0] for name in names if name} for module, names in relative.items()}
     done: set[str] = set()

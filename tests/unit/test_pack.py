@@ -53,6 +53,15 @@ def test_a_difference_of_one_byte_is_found_named_and_repaired(root, source):
     assert command("pack.py", "--root", root, "--check").code == 0
 
 
+def test_another_layout_of_the_json_is_a_difference_too(root):
+    for change in (lambda text: text + "\n", lambda text: text.replace("  ", " "), lambda text: text.rstrip()):
+        text = (root / DEFINITION).read_text()
+        (root / DEFINITION).write_text(change(text))
+        assert [error.where for error in pack.out_of_sync(root)] == [str(DEFINITION)]
+        pack.pack(root)
+        assert (root / DEFINITION).read_text() == text
+
+
 def test_every_difference_is_listed(root):
     for path in root.rglob("*.py"):
         path.write_text(path.read_text() + "# changed\n")
