@@ -16,7 +16,6 @@ from .seeded import Recipe
 from .seeded_bytes import ByteRecipe, recipe_from_json, storage_chunks
 from .tensors import tensor_file_header
 
-
 # Larger tensors, such as expert banks, are written on request only.
 SIZE_LIMIT = 2**30
 
@@ -33,6 +32,7 @@ class RunPath:
     @property
     def sha256(self) -> str:
         return Path(self.text).stem
+
 
 @dataclass(frozen=True)
 class Generated:
