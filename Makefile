@@ -1,12 +1,13 @@
 # make run      install, check and replay the data of this checkout
 # make test     install the test tools and run the tests
 # make engine   install SGLang for captures
+# make capture-ltx   capture, import and replay what is too large for the repository
 # make bench    measure the tools themselves (10 GB of scratch space)
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet
 
-.PHONY: run test install engine bench docs pack clean
+.PHONY: run test install engine capture-ltx bench docs pack clean
 
 run: install
 	$(BIN)/python scripts/verify.py
@@ -37,6 +38,23 @@ engine: .venv-engine/.installed
 	.venv-engine/bin/pip install --disable-pip-version-check --quiet -r requirements/engine-torch.txt
 	.venv-engine/bin/pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements/engine.txt
 	touch $@
+
+# Neighborhood attention and attention to prompts need 2 to 27 MiB a tensor at the smallest size, too much for the
+# repository: capture them here, import them into a dataset of their own, and replay that.
+LTX := results/LTX-2.5-Diffusers-seeded
+WINDOW := results/capture/ltx-window
+
+capture-ltx: install engine
+	$(BIN)/python scripts/make_seeded_checkpoint.py --kind ltx25 --blocks 1 --output $(LTX)
+	$(BIN)/python scripts/capture_diffusion.py --kind ltx25 --model-path $(LTX) --output-root $(WINDOW)/dataset \
+		--audio-sdpa-backend math --video-sdpa-backend math --case text_to_video \
+		--size text_to_video=224x224x17 --layer det_stages.0 --layer det_stages.1 --layer det_stages.2 \
+		--layer diff_blocks --layer attn2 --layer audio_attn2 --steps-captured last \
+		--summary results/summaries/ltx_window_11.json
+	mkdir -p $(WINDOW)/root
+	cp -r definitions tasks $(WINDOW)/root
+	$(BIN)/python scripts/capture_inputs.py --import-capture $(WINDOW)/dataset --output-root $(WINDOW)/root
+	$(BIN)/python scripts/capture_inputs.py --replay-root $(WINDOW)/root
 
 bench: install
 	mkdir -p results/summaries
