@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Audit packaged solutions.
+
+Complete call, untouched inputs, eager call against prepared launch, integration notes.
+"""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels import judge_cli
+from inference_kernels.cli import print_json, print_table, run_main
+
+
+def main() -> int:
+    options = parse()
+    from inference_kernels import judge_audit, judge_report
+    from inference_kernels.definitions import load_definition
+    from inference_kernels.judge_solutions import find_solutions
+
+    solutions = find_solutions(options.root, options.solution, options.definition)
+    judge_report.start_report(options.report, resume=False)
+    records = []
+    with judge_cli.judging(options) as judge:
+        for solution in solutions:
+            definition = load_definition(options.root, str(solution.get("definition")))
+            only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)
+            for record in judge_audit.audit(judge, definition, solution, only):
+                judge_report.append(options.report, record)
+                records.append(record)
+    print_table([judge_audit.table_row(record, judge_report.table_row(record)) for record in records],
+                judge_audit.COLUMNS)
+    for line in judge_report.troubles(records) + notes(records):
+        print(line)
+    counts = judge_report.counts(records)
+    print_json({"report": str(options.report)} | counts)
+    return 1 if counts["rejected"] or not counts["passed"] else 0
+
+
+def notes(records: list[dict]) -> list[str]:
+    """The integration notes of each solution (its module docstring), once."""
+    found = {record["solution"]: record["audit"].get("notes") or "no module docstring" for record in records}
+    return [f"\n{name}:\n{text}" for name, text in found.items()]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    judge_cli.add_options(parser)
+    parser.add_argument("--report", type=Path, required=True, metavar="FILE",
+                        help="JSON lines, one a workload")
+    parser.add_argument("--solution", metavar="NAME", help="this solution only")
+    parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_main(main)

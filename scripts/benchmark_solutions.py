@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Validate solutions on captured workloads, every output element, and measure launch and call times."""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels import judge_cli
+from inference_kernels.cli import print_json, print_table, run_main
+
+
+def main() -> int:
+    options = parse()
+    from inference_kernels import judge_report
+    from inference_kernels.judge_solutions import find_solutions
+
+    solutions = find_solutions(options.root, options.solution, options.definition)
+    judge_report.start_report(options.report, options.resume)
+    with judge_cli.judging(options, options.compare_to) as judge:
+        skip = set()
+        if options.report.exists():
+            skip = judge_report.finished_work(options.report, judge.environment)
+        records = [record for solution in solutions for record in run(options, judge, solution, skip)]
+    print_table([judge_report.table_row(record) for record in records], judge_report.COLUMNS)
+    for line in judge_report.troubles(records):
+        print(line)
+    counts = judge_report.counts(records)
+    print_json({"report": str(options.report), "skipped": len(skip)} | counts)
+    return 1 if counts["rejected"] or not (counts["passed"] or skip) else 0
+
+
+def run(options: argparse.Namespace, judge, solution: dict, skip: set) -> list[dict]:
+    from inference_kernels import judge_report
+    from inference_kernels.definitions import load_definition
+    from inference_kernels.judge_engine import benchmark
+    from inference_kernels.records import read_workloads
+
+    definition = load_definition(options.root, str(solution.get("definition")))
+    only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)
+    workloads = {item["uuid"]: item for item in read_workloads(options.root, definition)}
+    records = []
+    for record in benchmark(judge, definition, solution, only, skip):
+        judge_report.append(options.report, record)
+        trace = judge_report.trace_of(record, workloads[record["workload"]]) if options.traces else None
+        if trace:
+            judge_report.write_trace(options.traces, definition["op_type"], trace)
+        records.append(record)
+    return records
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    judge_cli.add_options(parser)
+    parser.add_argument("--report", type=Path, required=True, metavar="FILE",
+                        help="JSON lines, one a workload")
+    parser.add_argument("--resume", action="store_true",
+                        help="continue a report of this machine: skip what passed")
+    parser.add_argument("--solution", metavar="NAME", help="this solution only")
+    parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
+    parser.add_argument("--compare-to", choices=("reference", "capture"), default="reference",
+                        help="truth: the definition's reference (default), or the engine's saved outputs")
+    parser.add_argument("--traces", type=Path, metavar="DIR",
+                        help="also append native Traces below this folder")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,114 @@
+"""The CUDA side of a worker: events around graph replays, cold L2, poisoned allocator memory.
+
+Nothing here changes clocks, power or modes. Every function that measures is held from before the solution's
+import.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .judge_verdicts import Rejected
+
+CLOCK = time.perf_counter_ns
+# CUlimit of the driver API: bytes of L2 set aside for persisting accesses.
+LIMIT_PERSISTING_L2 = 6
+FLUSH_SHARE_OF_L2 = 4
+POISON_COPIES = 3
+
+
+class CudaDevice:
+    """One visible GPU.
+
+    Launch times: events around one replay of a captured graph, cold L2. Call times: eager.
+    """
+
+    name = "cuda"
+    timer = "cuda_events"
+    cache_policy = "cold_l2"
+
+    def __init__(self) -> None:
+        import torch
+        self.torch = torch
+        torch.cuda.init()
+        self.properties = torch.cuda.get_device_properties(0)
+        self._event, self._synchronize = torch.cuda.Event, torch.cuda.synchronize
+        self._sum = torch.sum
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        l2 = self.properties.L2_cache_size
+        self._flush_buffer = torch.zeros(max(FLUSH_SHARE_OF_L2 * l2, 2**28) // 4, device="cuda")
+        self._flush_result = torch.zeros((), device="cuda")
+        self.reset_persisting_l2()
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": self.properties.name, "uuid": str(self.properties.uuid), "timer": self.timer,
+                "cache_policy": self.cache_policy, "l2_bytes": self.properties.L2_cache_size,
+                "memory_bytes": self.properties.total_memory, "cuda": self.torch.version.cuda}
+
+    def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
+        """Fill and free blocks of the outputs' sizes, so that the caching allocator hands out the poison."""
+        if not byte:
+            return
+        for size in sorted(set(sizes), reverse=True):
+            blocks = [self.torch.empty(max(size, 1), dtype=self.torch.uint8, device="cuda")
+                      for _ in range(POISON_COPIES)]
+            for block in blocks:
+                block.fill_(byte)
+        self._synchronize()
+
+    def synchronize(self) -> None:
+        self._synchronize()
+
+    def reset_persisting_l2(self) -> None:
+        """Give back lines that an earlier launch pinned in L2, and the carve-out itself."""
+        self._driver.cuCtxResetPersistingL2Cache()
+        self._driver.cuCtxSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(0))
+
+    def flush(self) -> None:
+        """Queue a read of several times the L2: it evicts everything and leaves only clean lines."""
+        self._sum(self._flush_buffer, dim=0, out=self._flush_result)
+
+    def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
+        """(result, nanoseconds between the events, nanoseconds until the device was idle after them)."""
+        self.flush()
+        self._synchronize()
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        start.record()
+        result = run()
+        end.record()
+        return result, *self._finish(start, end)
+
+    def time_replay(self, replay: Callable[[], Any]) -> tuple[float, float]:
+        """Flush, events and replay are queued together: the launch latency of the host is not timed."""
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        self.flush()
+        start.record()
+        replay()
+        end.record()
+        return self._finish(start, end)
+
+    def _finish(self, start: Any, end: Any) -> tuple[float, float]:
+        end.synchronize()
+        done = CLOCK()
+        self._synchronize()
+        return start.elapsed_time(end) * 1e6, float(CLOCK() - done)
+
+    def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
+        """Warm up on the capture stream, then capture one launch. Rejected: not_capturable."""
+        torch = self.torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(warmup):
+                launch()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                result = launch()
+        except RuntimeError as error:
+            raise Rejected("not_capturable", str(error)) from error
+        self._synchronize()
+        return graph.replay, result

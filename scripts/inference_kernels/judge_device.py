@@ -1,0 +1,78 @@
+"""What differs between devices in a worker: poisoned memory, synchronising, timing one call, graphs.
+
+`HostDevice` (judge --gpu cpu) times with the host clock and exists so that every rule can be tested without a
+GPU; its figures are labelled and never compared with GPU ones. `CudaDevice` is in judge_cuda.py.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Held from before any solution is imported.
+CLOCK = time.perf_counter_ns
+M_PERTURB = -6
+
+
+class HostDevice:
+    """CPU tensors, host clock. `capture` keeps the plain function: there is no graph to replay."""
+
+    name = "cpu"
+    timer = "host_clock"
+    cache_policy = "not controlled"
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        # glibc only: makes malloc fill what it hands out, so that memory never written to is seen as such.
+        self._mallopt = getattr(library, "mallopt", None)
+
+    def describe(self) -> dict[str, Any]:
+        import platform
+        return {"device": platform.processor() or platform.machine(), "timer": self.timer,
+                "cache_policy": self.cache_policy}
+
+    def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
+        """From now on fresh memory holds `byte`; 0 switches it off.
+
+        glibc writes the complement of its setting, and 0 means off there: 0xFF becomes 0xFE.
+        """
+        if self._mallopt:
+            self._mallopt(M_PERTURB, min(byte, 0xFE) ^ 0xFF if byte else 0)
+
+    def synchronize(self) -> None:
+        return
+
+    def reset_persisting_l2(self) -> None:
+        return
+
+    def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
+        """(result, nanoseconds, nanoseconds of work still under way afterwards)."""
+        start = CLOCK()
+        result = run()
+        return result, float(CLOCK() - start), 0.0
+
+    def time_replay(self, replay: Callable[[], Any]) -> tuple[float, float]:
+        _, elapsed, tail = self.time_call(replay)
+        return elapsed, tail
+
+    def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
+        """(what one timed launch calls, outputs that it rewrites in place or None)."""
+        for _ in range(warmup):
+            launch()
+        return launch, None
+
+
+def fill_bytes(tensor: "torch.Tensor", byte: int) -> None:
+    """Every byte of a dense tensor becomes `byte`."""
+    import torch
+    tensor.view(-1).view(torch.uint8).fill_(byte)
+
+
+def make_device(name: str) -> Any:
+    if name == "cpu":
+        return HostDevice()
+    from .judge_cuda import CudaDevice
+    return CudaDevice()

@@ -1,0 +1,129 @@
+"""A candidate against its task's baseline: both validated, then timed in turns (ABAB), and the speedups."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .available import Available
+from .judge_engine import Judge, Subject, fill_record, new_record
+from .judge_solutions import read_solution, solution_files
+from .judge_stats import geometric_mean
+from .judge_timing import MODES, prepare, record_timing, trial
+from .judge_verdicts import STATUSES, CannotJudge, Rejected
+from .tasks import Task
+
+
+def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any]:
+    """The task's baseline, or another solution by name; CannotJudge if it is not in the repository."""
+    name = override or task.baseline
+    for path in solution_files(root):
+        solution = read_solution(path)
+        if solution.get("name") == name and solution.get("definition") == task.definition:
+            return solution
+    raise CannotJudge(expected=f"the baseline {name} of {task.definition}", found="no such solution",
+                      where=str(root / "solutions"), remedy="add it, or name another with --baseline")
+
+
+def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict,
+         only: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge."""
+    task = judge.task(definition["name"])
+    subjects = [Subject(judge, definition, solution) for solution in (candidate, baseline)]
+    try:
+        for item in judge.workloads(definition, only):
+            yield _one_workload(judge, subjects, item, task)
+    finally:
+        for subject in subjects:
+            subject.retire()
+
+
+def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
+                  task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+    seed = secrets.randbits(48)
+    records = [new_record(subject, item, task, seed) for subject in subjects]
+    try:
+        case = judge.load(subjects[0].definition, item, task, seed)
+    except Rejected as error:
+        for record in records:
+            record |= {"status": error.status, "detail": error.detail}
+        return records[0], records[1]
+    floor, benches, before = judge.floor(case), [None, None], judge.state()
+    turns = {mode: [[], []] for mode in MODES}
+    try:
+        for stage in _stages(task, judge.options.validation_only):
+            # The baseline goes first, so that its failure is never blamed on the candidate; at the end the
+            # candidate does, because what it left running is not the baseline's.
+            for side in (0, 1) if stage[0] == "finish" else (1, 0):
+                _run_stage(stage, side, subjects, benches, case, turns, task)
+    except _SideFailed as failure:
+        error, side = failure.error, failure.side
+        records[side] |= {"status": error.status, "detail": error.detail}
+        subjects[side].retire()
+        if side == 1:
+            raise CannotJudge(expected=f"a baseline that passes {item.uuid}", found=str(error),
+                              where=subjects[1].name, remedy="repair the baseline first") from error
+    for record, bench in zip(records, benches):
+        fill_record(record, bench, floor)
+        record["clocks"] = {"before": before, "after": judge.state()}
+    return records[0], records[1]
+
+
+class _SideFailed(Exception):
+    def __init__(self, side: int, error: Rejected):
+        super().__init__(str(error))
+        self.side, self.error = side, error
+
+
+def _stages(task: Task, validation_only: bool) -> list[tuple[str, Any]]:
+    if validation_only:
+        return [("validate", None), ("finish", None)]
+    trials = [("trial", (mode, number)) for number in range(task.timing["trials"]) for mode in MODES]
+    return [("validate", None), ("prepare", None), *trials, ("summarise", None), ("finish", None)]
+
+
+def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], benches: list, case: Any,
+               turns: dict, task: Task) -> None:
+    what, detail = stage
+    iterations = task.timing["iters"]
+    try:
+        if what == "validate":
+            benches[side] = subjects[side].bench(case)
+            benches[side].load()
+            benches[side].validate()
+        elif what == "prepare":
+            prepare(benches[side])
+        elif what == "trial":
+            mode, number = detail
+            warmup = 1 if number else task.timing["warmup"]
+            turns[mode][side] += trial(benches[side], mode, iterations, warmup)
+        elif what == "summarise":
+            for mode in MODES:
+                record_timing(benches[side], mode, turns[mode][side], iterations * task.timing["trials"])
+        else:
+            benches[side].finish()
+    except Rejected as error:
+        raise _SideFailed(side, error) from error
+
+
+def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """accepted (every judged workload passes, and there is one), speedups by workload and group, mean."""
+    judged = [pair for pair in pairs if STATUSES[pair[0]["status"]][0] != "void"]
+    speedups = {one["workload"]: _median(other) / _median(one) for one, other in judged
+                if one["status"] == "pass" and one["timing"] and other["timing"]}
+    groups: dict[str, list[float]] = {}
+    for one, _ in judged:
+        if one["workload"] in speedups:
+            label = f"{one['group_axis']}={one['axes'][one['group_axis']]}"
+            groups.setdefault(label, []).append(speedups[one["workload"]])
+    accepted = bool(judged) and all(one["status"] == "pass" for one, _ in judged)
+    return {"accepted": accepted, "judged": len(judged), "not_judged": len(pairs) - len(judged),
+            "rejected": [{"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
+                         for one, _ in judged if one["status"] != "pass"],
+            "speedups": speedups, "groups": {label: geometric_mean(values) for label,
+                                             values in groups.items()},
+            "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None}
+
+
+def _median(record: dict[str, Any]) -> float:
+    return record["timing"][record["timed"]]["median_us"]

@@ -1,0 +1,270 @@
+"""One solution on one workload: hand over inputs, make calls, check every output element and input byte.
+
+What is timed, and how often timed calls are checked, is in judge_timing.py.
+"""
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .compare import Comparison, compare
+from .judge_case import Arrangement, Case, nbytes
+from .judge_process import WorkerProcess
+from .judge_rearrange import Step, step_message
+from .judge_selection import SELECTIONS, describe_selection
+from .judge_stats import Timing
+from .judge_verdicts import Rejected
+from .tensors import raw_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+# 0xFF bytes are NaN in every wide float; the second pattern finds what the first hides: -1 is a legal id.
+POISONS = (0xFF, 0xA5)
+ALIGNMENT = 256
+INPUT_SETS = 3
+# Inputs above this size are compared once, at the end, instead of after every validated call.
+INPUT_CHECK_BYTES = 2**28
+NUMERIC = ("mismatch", "non_finite", "unwritten", "stale")
+# Work still under way after a call's end event: more than this is work on a stream that nobody waited for.
+TAIL_SHARE, TAIL_NS = 0.2, 150_000
+
+
+@dataclass
+class Limits:
+    """Seconds and repeats; `build` also bounds the first call of each mode, which may compile."""
+
+    build: float = 600.0
+    call: float = 60.0
+    repeat: int = 2
+
+
+@dataclass
+class Sheet:
+    """What is found out about one workload while it is judged."""
+
+    comparisons: dict[str, dict] = field(default_factory=dict)
+    timing: dict[str, Timing] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    checked_calls: dict[str, int] = field(default_factory=dict)
+
+
+class Bench:
+    """One solution's worker with the input sets of one workload loaded."""
+
+    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str):
+        self.worker, self.case, self.limits, self.device_name = worker, case, limits, device_name
+        self.sheet = Sheet()
+        self.sets = [Arrangement(case) for _ in range(INPUT_SETS)]
+        self.random = random.Random(int(case.generator.initial_seed()))
+        self.warm: set[str] = set()
+
+    def load(self) -> None:
+        """Hand over the captured inputs and two rearrangements of them, each at addresses of its own."""
+        self.worker.ask("axes", self.limits.call, outputs=self.case.output_specs())
+        for number, arrangement in enumerate(self.sets):
+            if number:
+                arrangement.take_all(after_prepare=False)
+            self._hand_over(number, arrangement.inputs())
+        if not differ(self.case.expected, self.sets[1].expected()):
+            self.sheet.notes.append("no rearrangement changes the outputs here: memoisation is not excluded")
+
+    def _hand_over(self, number: int, values: dict[str, Any]) -> None:
+        tensors, shared, scalars, position = {}, {}, {}, 0
+        for name, value in values.items():
+            if not hasattr(value, "shape"):
+                scalars[name] = value
+            elif number and self._is_shared(name, value):
+                shared[name] = 0
+            else:
+                tensors[name] = {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch."),
+                                 "position": position}
+                self.worker.write(raw_bytes(value), position)
+                position += -(-nbytes(value) // ALIGNMENT) * ALIGNMENT
+        self.worker.ask("inputs", self.limits.call, number=number, tensors=tensors, shared=shared,
+                        scalars=scalars)
+
+    def _is_shared(self, name: str, value: Any) -> bool:
+        """Large tensors that no move touches (expert banks) exist once, at one address, for all sets."""
+        return value is self.case.inputs[name] and nbytes(value) > INPUT_CHECK_BYTES
+
+    def validate(self) -> None:
+        """Every input set `repeat` times with different poison, then once with other values in its memory.
+
+        After each call every output element is compared, and every input byte.
+        """
+        outcomes: dict[str, list[Rejected | None]] = {}
+        for turn in range(max(2, self.limits.repeat) + 1):
+            changed = turn == max(2, self.limits.repeat)
+            for number in self.random.sample(range(len(self.sets)), len(self.sets)):
+                steps = self.sets[number].take_all(after_prepare=False) if changed else []
+                self.ready(number, "call", steps, POISONS[turn % 2], fresh=True)
+                self.go("call", 1)
+                label = f"input set {number}" + (" with other values" if changed else "")
+                outcomes.setdefault(label, []).append(self._outcome(number, "call"))
+                if self._input_bytes() <= INPUT_CHECK_BYTES:
+                    self.check_inputs(number)
+        _raise_worst(outcomes)
+        self.require_clean()
+
+    def _outcome(self, number: int, mode: str) -> Rejected | None:
+        try:
+            self.check_outputs(number, mode)
+        except Rejected as error:
+            if error.status not in NUMERIC:
+                raise
+            return error
+        return None
+
+    def ready(self, number: int, mode: str, steps: list[Step], poison: int, fresh: bool) -> None:
+        self.poison = poison
+        messages, position = [], 0
+        for step in steps:
+            self.worker.write(raw_bytes(step.order), position)
+            messages.append(step_message(step, position))
+            position += step.order.numel() * 8
+        self.worker.ask("ready", self.limits.call, number=number, mode=mode, steps=messages, poison=poison,
+                        fresh=fresh)
+
+    def go(self, mode: str, count: int) -> dict[str, Any]:
+        timeout = self.limits.call if mode in self.warm else self.limits.build
+        self.warm.add(mode)
+        begun = time.perf_counter_ns()
+        answer = self.worker.ask("go", timeout, wants=("ns", "tail_ns"), count=count)
+        wall = time.perf_counter_ns() - begun
+        for times in (answer["ns"], answer["tail_ns"]):
+            if not isinstance(times, list) or len(times) != count \
+                    or not all(type(value) in (int, float) for value in times):
+                raise Rejected("bad_samples", f"{times!r:.100} for {count} calls")
+        if sum(answer["ns"]) > 1.05 * wall + 50_000:
+            raise Rejected("timer_disagrees", "a call claims more time than passed on the judge's clock")
+        tail = max(answer["tail_ns"])
+        if tail > max(TAIL_SHARE * max(answer["ns"]), TAIL_NS):
+            raise Rejected("leftover", f"work on another stream went on for {tail / 1e3:.0f} us")
+        return answer
+
+    def check_outputs(self, number: int, mode: str) -> None:
+        """Take the outputs of the set's last call and compare every element."""
+        arrangement = self.sets[number]
+        layout = self._collect(number, "outputs", list(self.case.expected))
+        self.sheet.checked_calls[mode] = self.sheet.checked_calls.get(mode, 0) + 1
+        for name, expected in arrangement.expected().items():
+            actual = self._receive(layout, name, expected).to(expected.device)
+            result = compare(actual, expected, self.case.task.tolerance)
+            self._note_worst(name, result)
+            if not result.passed:
+                raise self._failure(name, actual, expected, result, number, mode)
+
+    def _receive(self, layout: dict[str, Any], name: str, like: "torch.Tensor") -> "torch.Tensor":
+        """The tensor's bytes as handed over, in a host tensor of the form of `like`."""
+        import torch
+        place = layout.get(name)
+        if not isinstance(place, list) or [type(item) for item in place] != [int, int] \
+                or place[0] < 0 or place[1] != nbytes(like):
+            raise Rejected("tampered", f"{name}: {place!r:.100} handed over instead of {nbytes(like)} bytes")
+        host = torch.empty(like.shape, dtype=like.dtype)
+        self.worker.read(raw_bytes(host), place[0])
+        return host
+
+    def _collect(self, number: int, what: str, names: list[str]) -> dict[str, Any]:
+        answer = self.worker.ask("collect", self.limits.build, wants=("layout",), number=number, what=what,
+                                 names=names)
+        return answer["layout"] if isinstance(answer["layout"], dict) else {}
+
+    def output_bytes(self, number: int) -> dict[str, bytes]:
+        """The raw outputs of the set's last call, by name."""
+        layout, outputs = self._collect(number, "outputs", list(self.case.expected)), self.case.expected
+        return {name: bytes(raw_bytes(self._receive(layout, name, like))) for name, like in outputs.items()}
+
+    def _note_worst(self, name: str, result: Comparison) -> None:
+        known = self.sheet.comparisons.get(name)
+        rank = (not result.passed, result.tolerance_used or 0.0)
+        if known is None or rank > (known["status"] != "pass", known["tolerance_used"] or 0.0):
+            self.sheet.comparisons[name] = result.to_json()
+
+    def _failure(self, name: str, actual: "torch.Tensor", expected: "torch.Tensor", result: Comparison,
+                 number: int, mode: str) -> Rejected:
+        where = f"{name} ({mode}, input set {number})"
+        untouched = untouched_elements(actual, expected, self.poison)
+        if untouched:
+            return Rejected("unwritten", f"{where}: {untouched} elements hold the bytes from before the call")
+        if self._matches_other(name, actual, number):
+            return Rejected("stale", f"{where}: the result of other inputs: memoised, or computed too early")
+        words = describe_selection(actual, expected, self.case.axes.get(SELECTIONS[name] or "")) \
+            if name in SELECTIONS else ""
+        return Rejected(result.status if result.status in NUMERIC else "mismatch",
+                        f"{where}: {result.describe()}" + (f"; {words}" if words else ""))
+
+    def _matches_other(self, name: str, actual: "torch.Tensor", number: int) -> bool:
+        """Is this the right answer for another input set, or for this one as it was before?"""
+        others = [self.case.expected] + [item.previous for item in self.sets]
+        others += [item.expected() for index, item in enumerate(self.sets) if index != number]
+        wanted, tolerance = self.sets[number].expected()[name], self.case.task.tolerance
+        return any(not compare(other[name], wanted, tolerance).passed
+                   and compare(actual, other[name], tolerance).passed for other in others)
+
+    def check_inputs(self, number: int) -> None:
+        """Byte for byte: the set's inputs are what the judge handed over (and moved)."""
+        own = {name: value for name, value in self.sets[number].inputs().items()
+               if hasattr(value, "shape") and not (number and self._is_shared(name, value))}
+        layout = self._collect(number, "inputs", list(own))
+        for name, value in own.items():
+            if raw_bytes(self._receive(layout, name, value)) != raw_bytes(value):
+                raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
+
+    def _input_bytes(self) -> int:
+        return sum(map(nbytes, self.case.tensors.values()))
+
+    def finish(self) -> None:
+        """Last looks: inputs of every set, the measuring machinery, processes left running."""
+        for number in range(len(self.sets)):
+            self.check_inputs(number)
+        self.require_clean()
+
+    def require_clean(self) -> None:
+        """The measuring machinery is as it was, and nothing that the solution started still runs."""
+        self.worker.ask("check", self.limits.call)
+        strays = self.worker.strays()
+        if strays:
+            raise Rejected("leftover", f"{strays} processes still running")
+
+
+def differ(one: dict[str, "torch.Tensor"], other: dict[str, "torch.Tensor"]) -> bool:
+    """Do two sets of outputs differ in any byte?"""
+    import torch
+    return any(not torch.equal(value.view(torch.uint8), other[name].view(torch.uint8))
+               for name, value in one.items())
+
+
+def untouched_elements(actual: "torch.Tensor", expected: "torch.Tensor", poison: int) -> int:
+    """Wrong elements all of whose bytes are the poison; 0 for one-byte elements, where it proves nothing.
+
+    0xFE counts as 0xFF: malloc cannot be told to write 0xFF.
+    """
+    import torch
+    size = actual.element_size()
+    if size == 1 or not actual.numel():
+        return 0
+    got, want = (tensor.view(-1).view(torch.uint8).view(-1, size) for tensor in (actual, expected))
+    wrong = (got != want).any(1)
+    values = {poison, 0xFE} if poison == 0xFF else {poison}
+    return sum(int(((got == value).all(1) & wrong).sum()) for value in values)
+
+
+def _raise_worst(outcomes: dict[str, list[Rejected | None]]) -> None:
+    """Raise the first failure; one call wrong and another right, on the same inputs, is nondeterministic.
+
+    Results of other inputs (stale) explain themselves and go first.
+    """
+    failures = [result for results in outcomes.values() for result in results if result]
+    for failure in failures:
+        if failure.status == "stale":
+            raise failure
+    for label, results in outcomes.items():
+        wrong = [result for result in results if result]
+        if wrong and len(wrong) < len(results):
+            raise Rejected("nondeterministic", f"{label}: {len(wrong)} of {len(results)} calls wrong; "
+                                               f"first {wrong[0].status}: {wrong[0].detail}")
+    if failures:
+        raise failures[0]

@@ -1,0 +1,141 @@
+"""Solutions: where they lie, how a candidate is read, what can be said against one without importing it."""
+
+import ast
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import Any
+
+from .definitions import load_definition
+from .errors import SchemaError
+from .files import canonical_json, read_json, read_text
+from .judge_verdicts import CannotJudge, Rejected
+from .native import check_native
+from .schema import unknown_keys
+
+DEFAULT_ENTRY = "main.py::run"
+PYTHON_LANGUAGES = ("python", "triton", "tilelang")
+FLAG = "destination_passing_style"
+
+
+def solution_files(root: Path) -> list[Path]:
+    return sorted((root / "solutions").glob("*/*.json"))
+
+
+def read_solution(path: Path) -> dict[str, Any]:
+    """A native Solution JSON as a dictionary; CannotJudge if it is not one."""
+    if not path.exists():
+        raise CannotJudge(expected="a solution", found="nothing", where=str(path), remedy="check the path")
+    solution = read_json(path)
+    if not isinstance(solution, dict):
+        raise CannotJudge(expected="a JSON object", found=type(solution).__name__, where=str(path),
+                          remedy="pass a native Solution")
+    return solution
+
+
+def read_candidate(path: Path, root: Path, task: str | None) -> dict[str, Any]:
+    """A candidate from a Solution JSON, or a folder with `main.py` (then `task` names its definition)."""
+    if not path.is_dir():
+        solution = read_solution(path)
+        if task and solution.get("definition") != task:
+            raise CannotJudge(expected=f"a solution of {task}", found=str(solution.get("definition")),
+                              where=str(path),
+                              remedy="drop --task, or judge another file")
+        return solution
+    if not (path / "main.py").is_file():
+        raise CannotJudge(expected="main.py in the folder", found="none", where=str(path),
+                          remedy="name the entry file main.py, with a function run")
+    if not task:
+        raise CannotJudge(expected="--task NAME for a folder", found="none", where=str(path),
+                          remedy="say which definition the folder solves")
+    return folder_solution(path, load_definition(root, task))
+
+
+def folder_solution(folder: Path, definition: dict) -> dict[str, Any]:
+    """A Solution object from a folder.
+
+    Whether it takes output buffers is read off the parameter count of `run`.
+    """
+    files = sorted(file for file in folder.rglob("*.py") if "__pycache__" not in file.parts)
+    sources = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file) or "#"}
+               for file in files]
+    count = parameter_count(read_text(folder / "main.py"), "run")
+    language = "triton" if any(re.search(r"^\s*import triton\b", item["content"], re.M) for item in sources) \
+        else "python"
+    spec = {"language": language, "target_hardware": ["cuda"], "entry_point": DEFAULT_ENTRY,
+            "dependencies": [],
+            FLAG: count is not None and count > len(definition["inputs"])}
+    return {"name": folder.resolve().name, "definition": definition["name"], "author": "candidate",
+            "spec": spec,
+            "sources": sources}
+
+
+def parameter_count(source: str, function: str) -> int | None:
+    """Positional parameters of a top-level function; None if it is not there or takes any number."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function and not node.args.vararg:
+            return len(node.args.posonlyargs) + len(node.args.args)
+    return None
+
+
+def require_sound(solution: dict[str, Any], definition: dict) -> None:
+    """Rejected (build_error) for what needs no import.
+
+    Schema, flag, entry point, parameters, dependencies.
+    """
+    try:
+        check_native("solution", solution, str(solution.get("name")))
+        errors = unknown_keys("solution", solution, str(solution.get("name")))
+    except SchemaError as error:
+        errors = [error]
+    if errors:
+        raise Rejected("build_error", errors[0].line())
+    spec = solution["spec"]
+    if FLAG not in spec:
+        raise Rejected("build_error",
+                       f"spec.{FLAG} is missing: its default is true, so it must always be written")
+    if spec["language"] in PYTHON_LANGUAGES:
+        _require_parameters(solution, definition)
+        _require_dependencies(spec.get("dependencies", []))
+
+
+def _require_parameters(solution: dict[str, Any], definition: dict) -> None:
+    file, _, function = solution["spec"]["entry_point"].partition("::")
+    source = next(item["content"] for item in solution["sources"] if item["path"] == file)
+    count, style = parameter_count(source, function), solution["spec"][FLAG]
+    wanted = len(definition["inputs"]) + (len(definition["outputs"]) if style else 0)
+    if count is not None and count != wanted:
+        raise Rejected("build_error",
+                       f"{function} takes {count} parameters; {FLAG} {str(style).lower()} asks for "
+                                      f"{wanted}: inputs{' and outputs' if style else ''} in their order")
+
+
+def _require_dependencies(dependencies: list[str]) -> None:
+    for text in dependencies:
+        name = re.match(r"[A-Za-z0-9._-]+", text)
+        try:
+            importlib.metadata.version(name[0] if name else text)
+        except importlib.metadata.PackageNotFoundError:
+            raise Rejected("build_error", f"dependency {text} is not installed") from None
+
+
+def find_solutions(root: Path, name: str | None, definition: str | None) -> list[dict[str, Any]]:
+    """The repository's solutions, narrowed by solution and definition name; CannotJudge if none is left."""
+    every = [read_solution(path) for path in solution_files(root)]
+    chosen = [item for item in every if name in (None, item.get("name"))
+              and definition in (None, item.get("definition"))]
+    if not chosen:
+        known = ", ".join(sorted(str(item.get("name")) for item in every)) or "none"
+        raise CannotJudge(expected=f"a solution{f' named {name}' if name else ''}"
+                                   f"{f' of {definition}' if definition else ''}",
+                          found=f"among: {known}", where=str(root / "solutions"), remedy="check the name")
+    return chosen
+
+
+def text_hash(value: Any) -> str:
+    import hashlib
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,0 +1,107 @@
+"""Timed calls: prepared launches that must follow changed values, fresh values before each, secret checks."""
+
+import math
+import time
+
+from .judge_rearrange import Step
+from .judge_run import POISONS, Bench, differ
+from .judge_stats import Timing, summarise
+from .judge_verdicts import Rejected
+
+MODES = ("launch", "call")
+PREPARE_WARMUP = 2
+# Timed calls of a trial are checked while their outputs fit in this budget, at least CHECKS_AT_LEAST of them.
+CHECK_BYTES, CHECKS_AT_LEAST = 2**26, 2
+# A claimed median below this share of the judge's own clock per call, less the slack, is a lie.
+BURST_SHARE, BURST_SLACK_NS, BURST_SECONDS, BURST_ATTEMPTS = 0.4, 8_000.0, 0.02, 3
+
+
+def time_modes(bench: Bench, iterations: int, warmup: int, trials: int) -> None:
+    """Fill the sheet's `launch` and `call` times of one solution alone."""
+    prepare(bench)
+    for mode in MODES:
+        samples: list[float] = []
+        for number in range(trials):
+            samples += trial(bench, mode, iterations, 1 if number else warmup)
+        record_timing(bench, mode, samples, iterations * trials)
+    bench.finish()
+
+
+def prepare(bench: Bench) -> None:
+    """Prepare (and on a GPU capture) the launch of every set, then prove that it follows changed values."""
+    for number in range(len(bench.sets)):
+        bench.worker.ask("prepare", bench.limits.build, number=number, warmup=PREPARE_WARMUP)
+    followed = False
+    for number, arrangement in enumerate(bench.sets):
+        before = arrangement.expected()
+        _prove(bench, number, arrangement.take_all(after_prepare=True))
+        followed = followed or differ(before, arrangement.expected())
+    scrambled = bench.sets[0].scramble()
+    if scrambled:
+        _prove(bench, 0, scrambled)
+    if not followed and not scrambled:
+        bench.sheet.notes.append("no move after prepare changes the outputs: a launch may be precomputed")
+
+
+def _prove(bench: Bench, number: int, steps: list[Step]) -> None:
+    bench.ready(number, "launch", steps, POISONS[number % 2], fresh=False)
+    bench.go("launch", 1)
+    bench.check_outputs(number, "launch")
+    bench.check_inputs(number)
+
+
+def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
+    """Nanoseconds of `iterations` calls, each on another set with fresh values; random ones are checked.
+
+    Which ones is decided here and not known to the worker before the call has returned.
+    """
+    checked = set(bench.random.sample(range(iterations), _checks(bench, iterations)))
+    samples = []
+    for turn in range(-warmup, iterations):
+        number = (turn + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
+        steps = bench.sets[number].take_some(bench.random.choice)
+        bench.ready(number, mode, steps, bench.random.choice(POISONS), fresh=False)
+        answer = bench.go(mode, 1)
+        if turn >= 0:
+            samples += answer["ns"]
+        if turn in checked:
+            bench.check_outputs(number, mode)
+    return samples
+
+
+def _checks(bench: Bench, iterations: int) -> int:
+    """How many calls of a trial are checked; one where each check runs the reference again."""
+    case = bench.case
+    follows = any(case.changes_outputs(move) for move in case.usable_moves(True) if not move.recompute)
+    affordable = max(CHECKS_AT_LEAST, CHECK_BYTES // max(1, case.output_bytes())) if follows else 1
+    return min(iterations, affordable)
+
+
+def record_timing(bench: Bench, mode: str, samples: list[float], expected: int) -> None:
+    timing = summarise(samples, expected)
+    bench.sheet.timing[mode] = timing
+    cross_check(bench, mode, timing)
+
+
+def cross_check(bench: Bench, mode: str, timing: Timing) -> None:
+    """Back-to-back calls on the judge's own clock: claimed times must not be much shorter."""
+    claimed, per_call = timing.median_us * 1e3, math.inf
+    for _ in range(BURST_ATTEMPTS):
+        per_call = min(per_call, _burst_slope(bench, mode, claimed))
+        if claimed >= BURST_SHARE * per_call - BURST_SLACK_NS:
+            return
+    raise Rejected("timer_disagrees", f"claims {claimed / 1e3:.1f} us a {mode}; back to back one takes "
+                                      f"{per_call / 1e3:.1f} us on the judge's clock")
+
+
+def _burst_slope(bench: Bench, mode: str, claimed_ns: float) -> float:
+    """Nanoseconds a call, from two counts of calls, so that the cost of asking cancels out."""
+    few = 2
+    many = few + max(4, min(1000, int(BURST_SECONDS * 1e9 / max(claimed_ns, 1e3))))
+    best: dict[int, int] = {}
+    for count in (few, many, few, many):
+        begun = time.perf_counter_ns()
+        bench.worker.ask("burst", bench.limits.build, mode=mode, number=0, count=count)
+        elapsed = time.perf_counter_ns() - begun
+        best[count] = min(best.get(count, elapsed), elapsed)
+    return (best[many] - best[few]) / (many - few)

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Judge one candidate against its task and the task's baseline.
+
+Exit code: 0 accepted (every workload passes every check), 1 rejected, 2 could not judge. The speedup is
+reported; it is not a condition.
+"""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels import judge_cli
+from inference_kernels.cli import print_json, print_table, run_main
+
+COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
+
+
+def main() -> int:
+    options = parse()
+    from inference_kernels.definitions import load_definition
+    from inference_kernels.judge_duel import duel, find_baseline, verdict
+    from inference_kernels.judge_solutions import read_candidate
+
+    candidate = read_candidate(options.candidate, options.root, options.task)
+    definition = load_definition(options.root, str(candidate.get("definition")))
+    with judge_cli.judging(options) as judge:
+        task = judge.task(definition["name"])
+        baseline = find_baseline(options.root, task, options.baseline)
+        only = judge_cli.chosen_workloads(task, options.dev)
+        pairs = list(duel(judge, definition, candidate, baseline, only))
+    result = verdict(pairs)
+    show(pairs, result)
+    if not result["judged"]:
+        return 2
+    return 0 if result["accepted"] else 1
+
+
+def show(pairs: list, result: dict) -> None:
+    from inference_kernels.judge_report import number, troubles
+
+    rows = []
+    for one, other in pairs:
+        own, theirs = (record["timing"].get(record["timed"], {}) for record in (one, other))
+        rows.append({"workload": one["workload"][:8], "status": one["status"],
+                     "axes": ", ".join(f"{name}={size}" for name, size in one["axes"].items()),
+                     "speedup": number(result["speedups"].get(one["workload"])),
+                     "candidate us": number(own.get("median_us")),
+                     "baseline us": number(theirs.get("median_us")),
+                     "floor ratio": number(own.get("floor_ratio"))})
+    print_table(rows, COLUMNS)
+    for line in troubles([one for one, _ in pairs]):
+        print(line)
+    for label, value in result["groups"].items():
+        print(f"{label}: {value:.3f}")
+    mean = result["geometric_mean"]
+    print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}")
+    print_json(result)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("candidate", type=Path, help="a native Solution JSON, or a folder with main.py")
+    judge_cli.add_options(parser)
+    parser.add_argument("--task", metavar="NAME", help="definition that a folder solves")
+    parser.add_argument("--baseline", metavar="NAME",
+                        help="compare with this solution instead of the task's baseline")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_main(main)

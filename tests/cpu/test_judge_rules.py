@@ -1,0 +1,308 @@
+"""The judge's single rules: statistics, floors, selections, outputs, GPUs, locks, solutions, verdicts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import judge_toy
+import pytest
+import toy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_kernels.definitions import load_definition
+from inference_kernels.judge_duel import verdict
+from inference_kernels.judge_engine import fill_record
+from inference_kernels.judge_floor import HOST_PEAKS, Floor, floor_of
+from inference_kernels.judge_gpu import parse_listing, resolve, same_uuid
+from inference_kernels.judge_lock import locked, lock_path, network_warning
+from inference_kernels.judge_outputs import check_memory, check_output, output_list
+from inference_kernels.judge_run import untouched_elements
+from inference_kernels.judge_selection import describe_selection
+from inference_kernels.judge_solutions import folder_solution, parameter_count, read_candidate, require_sound
+from inference_kernels.judge_stats import geometric_mean, quantile, require_comparable, summarise
+from inference_kernels.judge_verdicts import CannotJudge, Rejected
+
+LISTING = """\
+GPU 0: NVIDIA H200 (UUID: GPU-1a2b3c4d-0000-0000-0000-000000000001)
+GPU 1: NVIDIA A100 (UUID: GPU-1a2b9999-0000-0000-0000-000000000002)
+  MIG 1g.10gb     Device  0: (UUID: MIG-77770000-0000-0000-0000-000000000003)
+  MIG 1g.10gb     Device  1: (UUID: MIG-77771111-0000-0000-0000-000000000004)
+"""
+
+
+@pytest.fixture
+def toy_definition(tmp_path):
+    return load_definition(toy.toy_root(tmp_path / "dataset"), toy.NAME)
+
+
+# Statistics
+
+@pytest.mark.parametrize("bad", [[], [1.0], [1.0, 2.0, 3.0], [1.0, float("nan")], [1.0, float("inf")],
+                                 [1.0, 0.0], [1.0, -2.0], [1.0, True], [1.0, "2"]])
+def test_samples_that_cannot_be_times_are_refused(bad):
+    with pytest.raises(Rejected, match="bad_samples"):
+        summarise(bad, 2)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=40), st.floats(0, 1))
+def test_quantiles_agree_with_torch(values, share):
+    expected = torch.tensor(values, dtype=torch.float64).quantile(share).item()
+    assert quantile(sorted(values), share) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_drifting_or_spread_series_earns_a_warning():
+    steady = summarise([1000.0 + index % 3 for index in range(30)], 30)
+    drifting = summarise([1000.0 + 10 * index for index in range(30)], 30)
+    assert steady.warnings == [] and steady.median_us == pytest.approx(1.001)
+    assert any("drift" in text for text in drifting.warnings)
+    assert any("spread" in text for text in summarise([1000.0, 5000.0] * 10, 20).warnings)
+
+
+def test_geometric_mean_of_inverse_speedups_is_one():
+    assert geometric_mean([4.0, 0.25]) == pytest.approx(1.0)
+
+
+def test_records_of_different_timers_are_not_comparable():
+    one = {"environment": {"device": "x", "uuid": "u", "timer": "cuda_events", "cache_policy": "cold_l2"}}
+    other = {"environment": one["environment"] | {"timer": "host_clock"}}
+    require_comparable(one, one)
+    with pytest.raises(ValueError, match="timer"):
+        require_comparable(one, other)
+
+
+# Floors
+
+def test_floor_of_a_gemm_is_its_operations(definition):
+    value = definition("dense_gemm_bf16_nt_n4096_k4096")
+    sizes = {"A": 8192, "B": 4096}
+    inputs = {name: torch.empty(rows, 4096, dtype=torch.bfloat16) for name, rows in sizes.items()}
+    floor = floor_of(value, {"M": 8192, "N": 4096, "K": 4096}, inputs, 2 * 8192 * 4096,
+                     {"bytes_per_second": 4e12, "bf16_flops": 8e14, "fp8_flops": 1.6e15}, l2_bytes=50_000_000)
+    assert floor.operations == 2 * 8192 * 4096**2
+    assert floor.bytes == 2 * (8192 * 4096 + 4096**2) + 2 * 8192 * 4096 - 50_000_000
+    assert floor.microseconds == pytest.approx(floor.operations / 8e14 * 1e6)
+
+
+def test_unread_caches_and_unused_slots_do_not_raise_the_floor(definition):
+    value = definition("sparse_mla_prefill_bf16_h64_d512_s128")
+    indices = torch.full((2, 1, 128), -1, dtype=torch.int32)
+    indices[0, 0, :10] = 3
+    inputs = {"q": torch.empty(2, 64, 512).bfloat16(), "kv": torch.empty(10**5, 1, 512, dtype=torch.bfloat16),
+              "indices": indices, "topk_length": torch.tensor([8, 128]), "attn_sink": torch.zeros(64)}
+    axes = {"S": 2, "T": 10**5, "H": 64, "KVH": 1, "D": 512, "K_slots": 128}
+    floor = floor_of(value, axes, inputs, 0, HOST_PEAKS, 0)
+    assert floor.operations == 4 * 64 * 512 * 8 and floor.bytes < 200_000
+
+
+def test_a_time_below_the_floor_is_impossible():
+    record = {"status": "pass", "detail": "", "timing": {}, "floor": None}
+    record["timing"] = {"launch": {"median_us": 6.9}}
+    fill_record(record, None, Floor(10, 10.0, 10.0))
+    assert record["status"] == "impossible_time"
+    assert record["timing"]["launch"]["floor_ratio"] == pytest.approx(0.69)
+    record = {"status": "pass", "detail": "", "timing": {"launch": {"median_us": 7.1}}, "floor": None}
+    fill_record(record, None, Floor(10, 10.0, 10.0))
+    assert record["status"] == "pass"
+
+
+# Selections
+
+@pytest.mark.parametrize("row, words", [
+    ([1, 3, 9, -1], "out of range"), ([1, -2, 3, -1], "out of range"), ([1, 1, 3, -1], "twice"),
+    ([1, -1, 3, -1], "padding"), ([1, 3, 5, -1], "another set"), ([1, 3, -1, -1], "another set"),
+    ([4, 3, 1, -1], "increasing order")])
+def test_a_wrong_selection_is_described(row, words):
+    expected = torch.tensor([[0, 1, 2, 3], [1, 3, 4, -1]])
+    actual = expected.clone()
+    actual[1] = torch.tensor(row)
+    found = describe_selection(actual, expected, 8)
+    assert words in found and "row 1" in found
+    assert describe_selection(expected, expected, 8) == ""
+
+
+# Outputs
+
+def test_only_dense_tensors_of_the_declared_form_pass():
+    spec = {"shape": [2, 3], "dtype": "float32"}
+    check_output("y", torch.zeros(2, 3), spec, "cpu")
+    right = torch.zeros(2, 3)
+    for value in (torch.zeros(3, 2), right.double(), torch.zeros(3, 2).t(), right.to_sparse(), right.tolist(),
+                  torch.nn.Parameter(right), torch.zeros(1, 3).expand(2, 3), right.to("meta")):
+        with pytest.raises(Rejected, match="bad_output"):
+            check_output("y", value, spec, "cpu")
+
+
+def test_output_counts_and_shared_memory():
+    value = torch.zeros(4)
+    assert output_list(value, 1) == [value] and len(output_list((value, value), 2)) == 2
+    with pytest.raises(Rejected, match="2 outputs instead of 1"):
+        output_list([value, value], 1)
+    check_memory({"a": value[:2], "b": value[2:]}, {"x": torch.zeros(4), "scale": 0.5})
+    for outputs, inputs in (({"a": value, "b": value[2:]}, {}), ({"a": value[1:]}, {"x": value[:2]})):
+        with pytest.raises(Rejected, match="shares memory"):
+            check_memory(outputs, inputs)
+
+
+def test_poison_is_recognised_by_all_bytes_of_a_wrong_element():
+    right = torch.ones(3, 4, dtype=torch.bfloat16)
+    actual = right.clone()
+    assert untouched_elements(actual, right, 0xFF) == 0
+    actual.view(torch.uint8)[1, :4] = 0xFE
+    assert untouched_elements(actual, right, 0xFF) == 2 and untouched_elements(actual, right, 0xA5) == 0
+    padded = torch.full((4,), -1, dtype=torch.int32)  # legal ids that look like the poison
+    assert untouched_elements(padded, padded, 0xFF) == 0
+
+
+# GPU names and locks
+
+def test_gpus_are_found_by_unique_prefix_also_mig():
+    assert [gpu.uuid[:5] for gpu in parse_listing(LISTING)] == ["GPU-1", "GPU-1", "MIG-7", "MIG-7"]
+    assert resolve("gpu-1A2B3", LISTING).name == "NVIDIA H200"
+    mig = resolve("MIG-77771", LISTING)
+    assert mig.physical.startswith("GPU-1a2b9999") and mig.uuid.startswith("MIG-77771111")
+
+
+@pytest.mark.parametrize("prefix, words", [("GPU-1a2b", "ambiguous"), ("GPU-ffff", "none of"),
+                                           ("", "ambiguous"), ("0", "none of")])
+def test_an_unclear_gpu_is_refused_with_the_choices(prefix, words):
+    with pytest.raises(CannotJudge, match=words) as caught:
+        resolve(prefix, LISTING)
+    assert "GPU-1a2b3c4d" in caught.value.line()
+
+
+def test_the_listing_order_does_not_change_the_lock(tmp_path):
+    lines = LISTING.splitlines(keepends=True)
+    other = "".join([lines[1].replace("GPU 1", "GPU 0"), *lines[2:], lines[0].replace("GPU 0", "GPU 1")])
+    paths = {lock_path(tmp_path, resolve("MIG-77770", text).physical) for text in (LISTING, other)}
+    assert len(paths) == 1
+
+
+def test_uuids_compare_with_and_without_prefix():
+    assert same_uuid("GPU-ab", "AB".lower()) and not same_uuid("GPU-ab", "GPU-ac")
+
+
+HOLD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from inference_kernels.judge_lock import locked
+with locked(Path(sys.argv[2]), ["GPU-b", "GPU-a"], 5):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_held_lock_names_its_holder_and_dies_with_it(repository, tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(repository / "scripts"), str(tmp_path)],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(CannotJudge) as caught, locked(tmp_path, ["GPU-a"], 0.2):
+            pass
+        assert str(holder.pid) in caught.value.line() and "--lock-timeout" in caught.value.line()
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with locked(tmp_path, ["GPU-a", "GPU-b"], 5):
+            assert json.loads(lock_path(tmp_path, "GPU-a").read_text())["pid"] == os.getpid()
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_lock_waits_for_its_turn(tmp_path):
+    with locked(tmp_path, ["GPU-a"], 0):
+        begun = time.monotonic()
+        with pytest.raises(CannotJudge), locked(tmp_path, ["GPU-a"], 0.3):
+            pass
+        assert time.monotonic() - begun >= 0.3
+
+
+def test_a_network_file_system_is_warned_of(tmp_path):
+    mounts = f"/dev/vda / ext4 rw 0 0\nserver:/export {tmp_path} nfs4 rw 0 0\n"
+    assert "nfs4" in network_warning(tmp_path / "locks", mounts)
+    assert network_warning(tmp_path / "locks", "/dev/vda / ext4 rw 0 0\n") == ""
+
+
+# Solutions
+
+def fault(solution: dict, definition: dict) -> str:
+    with pytest.raises(Rejected) as caught:
+        require_sound(solution, definition)
+    assert caught.value.status == "build_error"
+    return caught.value.detail
+
+
+def test_faults_that_need_no_import_are_named(toy_definition):
+    sound = judge_toy.solution(judge_toy.HONEST)
+    require_sound(sound, toy_definition)
+    missing = json.loads(json.dumps(sound))
+    del missing["spec"]["destination_passing_style"]
+    assert "destination_passing_style is missing" in fault(missing, toy_definition)
+    short = judge_toy.solution("def run(x):\n    pass\n")
+    assert "takes 1 parameters" in fault(short, toy_definition)
+    for words, change in (("takes 4 parameters", {"dps": True}),
+                          ("Entry source", {"entry_point": "other.py::run"}),
+                          ("no_such_package", {"dependencies": ["no_such_package>=1"]}),
+                          ("spec.language", {"language": "cobol"})):
+        assert words in fault(judge_toy.solution(judge_toy.HONEST, **change), toy_definition)
+    assert "sources" in fault(sound | {"sources": []}, toy_definition)
+    assert "did you mean 'author'" in fault(sound | {"auhtor": "x"}, toy_definition)
+
+
+def test_parameters_are_counted_without_import():
+    assert parameter_count("def run(a, b, /, c):\n    pass", "run") == 3
+    assert parameter_count("def run(*all):\n    pass", "run") is None
+    assert parameter_count("def other():\n    pass", "run") is None
+    assert parameter_count("def run(:", "run") is None
+
+
+def test_a_folder_becomes_a_solution(toy_definition, tmp_path):
+    folder = tmp_path / "fast"
+    folder.mkdir()
+    (folder / "main.py").write_text("import triton\n\n\ndef run(x, weight, ids, scale, y, count):\n    ...\n")
+    (folder / "part.py").write_text("")
+    made = folder_solution(folder, toy_definition)
+    assert made["spec"]["destination_passing_style"] is True and made["spec"]["language"] == "triton"
+    assert [item["path"] for item in made["sources"]] == ["main.py", "part.py"] and made["name"] == "fast"
+    require_sound(made, toy_definition)
+
+
+def test_unclear_candidates_cannot_be_judged(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "main.py").write_text("def run():\n    pass\n")
+    (tmp_path / "list.json").write_text("[]")
+    for name, task in (("gone.json", None), ("empty", toy.NAME), ("full", None), ("list.json", None)):
+        with pytest.raises(CannotJudge):
+            read_candidate(tmp_path / name, tmp_path, task)
+
+
+# Verdicts
+
+def record(workload: str, status: str, median: float, size: int = 1) -> dict:
+    return {"workload": workload, "status": status, "detail": "", "timed": "launch", "group_axis": "N",
+            "axes": {"N": size}, "timing": {"launch": {"median_us": median}}}
+
+
+def test_speedups_are_grouped_and_averaged_geometrically():
+    pairs = [(record("a", "pass", 10.0), record("a", "pass", 40.0)),
+             (record("b", "pass", 40.0, 2), record("b", "pass", 10.0, 2)),
+             (record("c", "not_materialised", 1.0), record("c", "not_materialised", 1.0))]
+    result = verdict(pairs)
+    assert result["accepted"] and result["not_judged"] == 1
+    assert result["groups"] == {"N=1": pytest.approx(4.0), "N=2": pytest.approx(0.25)}
+    assert result["geometric_mean"] == pytest.approx(1.0)
+
+
+def test_one_rejected_workload_rejects_and_nothing_judged_is_no_acceptance():
+    rejected = verdict([(record("a", "pass", 1.0), record("a", "pass", 1.0)),
+                        (record("b", "stale", 1.0), record("b", "pass", 1.0))])
+    assert not rejected["accepted"] and "b" not in rejected["speedups"]
+    assert rejected["rejected"][0]["status"] == "stale"
+    assert not verdict([])["accepted"]

@@ -1,0 +1,107 @@
+"""The judge on a real GPU: graphs, events, cold L2, streams, the GPU half of the hostile corpus.
+
+Run on a GPU host with nothing else on the card: python -m pytest tests/gpu/test_judge_gpu.py -rs
+"""
+
+import shutil
+
+import judge_toy
+import pytest
+import toy
+import torch
+
+from inference_kernels.definitions import load_definition
+from inference_kernels.judge_docs import hostile_source, read_corpus
+from inference_kernels.judge_duel import duel, verdict
+from inference_kernels.judge_engine import Judge, Options, benchmark
+from inference_kernels.judge_gpu import gpu_state, nvidia_smi, parse_listing, resolve
+from inference_kernels.judge_run import Limits
+
+REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available()
+                                                  or not shutil.which("nvidia-smi"), reason=REASON)]
+
+# Of the tricks that need no GPU, those whose detection differs on one: allocator poison, captured state,
+# streams, clocks.
+ALSO = {"no_write", "stale_column", "late_zeros", "flaky", "lazy_subclass", "by_pointer", "by_version",
+        "after_validation",
+        "answer_in_prepare", "copies_in_prepare", "cheap_launch", "restored_on_odd_calls", "idle_thread",
+        "kind_events",
+        "no_synchronise", "exit_seven"}
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    if torch.cuda.is_available():
+        uuid = str(torch.cuda.get_device_properties(0).uuid)
+        return resolve(f"GPU-{uuid.removeprefix('GPU-')}", nvidia_smi("-L"))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return judge_toy.judge_root(tmp_path_factory.mktemp("gpu"), (24,))
+
+
+@pytest.fixture(scope="module")
+def judge(gpu, root):
+    with Judge(Options(root, "cuda", gpu, memory_gib=16, limits=Limits(build=40, call=20))) as running:
+        yield running
+
+
+def judged(judge, source: str, name: str, dps: bool = False) -> dict:
+    definition = load_definition(judge.root, toy.NAME)
+    return next(benchmark(judge, definition, judge_toy.solution(source, name, dps), (), set()))
+
+
+def test_tricks_and_twins_on_the_gpu(repository, judge):
+    wrong = {}
+    for row in read_corpus(repository):
+        if not (row["gpu"] or row["name"] in ALSO):
+            continue
+        for honest in (False, True):
+            record = judged(judge, hostile_source(repository, row, honest), row["name"], row["dps"])
+            wanted = "pass" if honest else row["verdict"]
+            if record["status"] != wanted:
+                wrong[row["name"], honest] = record["status"], wanted, record["detail"]
+    assert wrong == {}
+
+
+def test_a_record_says_how_it_was_timed(judge):
+    record = judged(judge, judge_toy.HONEST, "honest")
+    assert record["status"] == "pass", record["detail"]
+    environment = record["environment"]
+    assert environment["timer"] == "cuda_events" and environment["cache_policy"] == "cold_l2"
+    assert environment["driver"]
+    assert {"before", "after"} <= set(record["clocks"]) and record["clocks"]["after"]["clocks.sm"]
+    assert 0.5 < record["timing"]["launch"]["median_us"] < record["timing"]["call"]["median_us"]
+
+
+def test_the_same_solution_is_as_fast_as_itself(judge):
+    definition = load_definition(judge.root, toy.NAME)
+    one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))
+    result = verdict(list(duel(judge, definition, one, other, ())))
+    assert result["accepted"] and 0.8 < result["geometric_mean"] < 1.25
+
+
+def test_a_copy_of_20_mb_is_slower_from_a_cold_cache():
+    from inference_kernels.judge_cuda import CudaDevice
+    device = CudaDevice()
+    source = torch.ones(20 * 2**20 // 4, device="cuda")
+    target = torch.empty_like(source)
+    replay, _ = device.capture(lambda: target.copy_(source), 3)
+    cold = sorted(device.time_replay(replay)[0] for _ in range(21))[10]
+    device.flush = lambda: torch.cuda._sleep(200_000)  # the delay of a flush without its effect
+    warm = sorted(device.time_replay(replay)[0] for _ in range(21))[10]
+    assert cold > 1.15 * warm
+
+
+def test_poisoned_memory_reaches_fresh_tensors():
+    from inference_kernels.judge_cuda import CudaDevice
+    device = CudaDevice()
+    for size in (512, 3 * 2**20):
+        device.poison_free_memory(0xA5, [size])
+        assert bool((torch.empty(size, dtype=torch.uint8, device="cuda") == 0xA5).all())
+
+
+def test_the_state_query_gives_every_field(gpu):
+    assert parse_listing(nvidia_smi("-L")) and all(gpu_state(gpu).values())
