@@ -2,7 +2,7 @@
 """Capture operator calls of a real SGLang diffusion run: start the engine, send the requests, validate.
 
 Runs in the engine's environment (`make engine`), and changes over to it by itself. A run that was interrupted
-is resumed by the same command. Images go to a folder `images` beside --output-root.
+is resumed by the same command. Images and videos go to a folder beside --output-root.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from inference_kernels.cli import REPOSITORY, print_json, run_main
 from inference_kernels.diffusion_capture import capture
 from inference_kernels.diffusion_kinds import KINDS, STEP_NAMES, Kind, Options
 from inference_kernels.errors import EnvironmentMissing
+from inference_kernels.ltx_hooks import MODALITIES
 
 CASES = [case for kind in KINDS.values() for case in kind.cases]
 ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
@@ -31,16 +32,23 @@ def parser() -> argparse.ArgumentParser:
     add("--output-root", required=True, type=Path, metavar="RUN", help="new folder, or the run to resume")
     add("--case", action="append", metavar="NAME",
         help=f"request to send, of {', '.join(CASES)}; repeatable (default: all)")
-    add("--size", action="append", default=[], metavar="NAME=WxH", help="size of a case; repeatable")
+    add("--size", action="append", default=[], metavar="NAME=WxH[xFRAMES]",
+        help="size of a case, of a video with its frames; repeatable")
     add("--num-outputs", type=int, default=1, choices=(1, 2, 4), help="outputs of each request")
     add("--definition", action="append", metavar="NAME", help="capture only these; repeatable")
-    add("--layer", action="append", metavar="NAME", help="GEMM layers to capture; repeatable")
+    add("--layer", action="append", metavar="NAME",
+        help="GEMM layers, attentions and decoder stages to capture; repeatable")
     add("--block", type=int, metavar="N", help="transformer block to capture (default: the middle one)")
-    add("--steps-captured", default=",".join(STEP_NAMES), metavar="NAMES",
-        help="attention steps, of first,early,middle,last; GEMMs take the first and the last of them")
+    add("--steps-captured", metavar="NAMES",
+        help="attention steps, of first,early,middle,last; GEMMs take the first and the last of them "
+             "(default: all; for videos all but the first)")
     add("--device", default="cpu", choices=("cpu", "cuda"), help="where the engine runs (default cpu)")
     add("--attention-backend", metavar="NAME", help="the engine's flag (default: the engine's choice)")
-    add("--reference-image", type=Path, metavar="PNG", help="image to edit (default: the run's own)")
+    for modality in MODALITIES.values():
+        add(f"--{modality}-sdpa-backend", choices=("math", "default"),
+            help=f"torch SDPA of the transformer's {modality} attention (default: the engine's choice)")
+    add("--reference-image", type=Path, metavar="PNG", help="image to edit or to animate")
+    add("--summary", type=Path, metavar="JSON", help="write shapes and replay errors of all calls there")
     add("--seed", type=int, default=42, help="seed of the first output (default 42)")
     add("--model-id", help="of a published checkpoint")
     add("--model-revision", help="of a published checkpoint")
@@ -57,32 +65,45 @@ def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
                 refuse(f"{flag} {value!r}: choose from {', '.join(known)}")
         return [name for name in known if name in (values or default)]
 
-    layers = chosen("--layer", arguments.layer, list(kind.gemm_layers), kind.default_layers)
-    steps = chosen("--steps-captured", arguments.steps_captured.split(","), STEP_NAMES, STEP_NAMES)
+    backends = {name: getattr(arguments, f"{name}_sdpa_backend") for name in MODALITIES.values()}
+    if any(backends.values()) and not kind.sdpa:
+        refuse(f"--audio-sdpa-backend and --video-sdpa-backend are not for --kind {arguments.kind}")
+    names = arguments.steps_captured.split(",") if arguments.steps_captured else None
+    layers = chosen("--layer", arguments.layer, list(kind.layers), kind.default_layers)
+    steps = chosen("--steps-captured", names, STEP_NAMES, kind.default_steps)
     reachable = kind.definitions(layers, steps)
     if arguments.block is not None and arguments.block < 0 or arguments.seed < 0:
         refuse("--block and --seed must be >= 0")
-    return Options(
+    found = Options(
         kind=arguments.kind, model_path=arguments.model_path, run=arguments.output_root,
         cases=chosen("--case", arguments.case, list(kind.cases), list(kind.cases)),
         sizes=sizes(arguments.size, kind, refuse), num_outputs=arguments.num_outputs,
         definitions=chosen("--definition", arguments.definition, reachable, reachable), layers=layers,
         steps=steps, block=arguments.block, device=arguments.device, seed=arguments.seed,
         reference_image=arguments.reference_image, model_id=arguments.model_id,
-        model_revision=arguments.model_revision, attention_backend=arguments.attention_backend)
+        model_revision=arguments.model_revision, attention_backend=arguments.attention_backend,
+        sdpa_backends={name: value or "default" for name, value in backends.items()} if kind.sdpa else {})
+    for case in found.cases if found.decoder else []:
+        if any(value < least for value, least in zip(found.sizes[case], kind.decoder_smallest)):
+            refuse(f"{case}: the decoder takes {'x'.join(map(str, kind.decoder_smallest))} or more")
+    return found
 
 
-def sizes(texts: list[str], kind: Kind, refuse: Callable[[str], NoReturn]) -> dict[str, tuple[int, int]]:
-    """Width and height of every case: the kind's own, and those of the `--size NAME=WxH` flags."""
-    result = {name: (case.width, case.height) for name, case in kind.cases.items()}
+def sizes(texts: list[str], kind: Kind, refuse: Callable[[str], NoReturn]) -> dict[str, tuple[int, ...]]:
+    """Width, height (and frames) of every case: the kind's own, and those of the `--size` flags."""
+    result = {name: case.size for name, case in kind.cases.items()}
+    form = "NAME=WxHxFRAMES" if kind.video else "NAME=WxH"
     for text in texts:
-        match = re.fullmatch(r"(\w+)=([0-9]{1,5})x([0-9]{1,5})", text)
+        match = re.fullmatch(r"(\w+)=([0-9]{1,5}(?:x[0-9]{1,5}){%d})" % (len(kind.smallest) - 1), text)
         if not match or match[1] not in kind.cases:
-            refuse(f"--size {text!r}: write NAME=WxH with a NAME of {', '.join(kind.cases)}")
-        width, height = int(match[2]), int(match[3])
-        if not width or not height or width % kind.size_step or height % kind.size_step:
-            refuse(f"--size {text!r}: width and height must be multiples of {kind.size_step}")
-        result[match[1]] = width, height
+            refuse(f"--size {text!r}: write {form} with a NAME of {', '.join(kind.cases)}")
+        size = tuple(map(int, match[2].split("x")))
+        if (any(value < least for value, least in zip(size, kind.smallest))
+                or size[0] % kind.size_step or size[1] % kind.size_step or kind.video and size[2] % 8 != 1):
+            refuse(f"--size {text!r}: width and height must be multiples of {kind.size_step}"
+                   + (", frames one more than a multiple of 8" if kind.video else "")
+                   + f", and {'x'.join(map(str, kind.smallest))} or more")
+        result[match[1]] = size
     return result
 
 
@@ -98,9 +119,10 @@ def enter_engine_environment() -> None:
 
 def main() -> int:
     command = parser()
-    chosen = options(command.parse_args(), command.error)
+    arguments = command.parse_args()
+    chosen = options(arguments, command.error)
     enter_engine_environment()
-    print_json(capture(chosen, lambda line: print(line, file=sys.stderr, flush=True)))
+    print_json(capture(chosen, lambda line: print(line, file=sys.stderr, flush=True), arguments.summary))
     return 0
 
 

@@ -26,7 +26,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--kind", required=True, choices=sorted(PIPELINES | LANGUAGE_MODELS),
                         help="architecture")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR",
-                        help="new folder; its name must contain qwen-image-2.1 (image), LTX-2.5-Diffusers (ltx25)")
+                        help="new folder; its name must contain qwen-image-2.1 or LTX-2.5-Diffusers")
     parser.add_argument("--seed", type=int, default=0, help="seed of all weights (default 0)")
     parser.add_argument("--blocks", type=int, default=2, help="blocks of image and ltx25 (default 2)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N",

@@ -237,7 +237,8 @@ def _record_outputs(state: Checked, record: dict, where: str) -> None:
                            f"{sorted(record['outputs'])}", "capture all outputs")
         return
     axes = const_axes(definition) | workload["axes"]
-    complete = all(type(axes.get(axis)) is int for spec in definition["outputs"].values() for axis in spec["shape"])
+    needed = {axis for spec in definition["outputs"].values() for axis in spec["shape"]}
+    complete = all(type(axes.get(axis)) is int for axis in needed)
     for label in record_tensors(record):
         group, name = label.split(".", 1)
         spec = definition["outputs"].get(name) if group == "outputs" and complete else None
@@ -261,7 +262,8 @@ def _recipes(state: Checked, record: dict, where: str) -> None:
         try:
             recipe_from_json(recipe)
         except DatasetError as error:
-            state.findings.add("error", where, error.expected, f"{error.found} in the recipe of {name}", error.remedy)
+            state.findings.add("error", where, error.expected, f"{error.found} in the recipe of {name}",
+                               error.remedy)
         state.blobs.recipes.add(inputs[name]["path"])
 
 

@@ -43,7 +43,8 @@ def run_main(main: Callable[[], int]) -> None:
         code = 1
     except OSError as error:
         remedy = OS_REMEDIES.get(error.errno, "see the system's message")
-        code = fail(f"{error.filename2 or error.filename or 'input/output'}: {error.strerror or error}; {remedy}")
+        place = error.filename2 or error.filename or "input/output"
+        code = fail(f"{place}: {error.strerror or error}; {remedy}")
     except KeyboardInterrupt:
         code = fail("interrupted; run the same command again to resume", 130)
     sys.exit(code)

@@ -48,7 +48,7 @@ class Comparison:
     """The plain record of one comparison.
 
     status: pass | mismatch | non_finite | empty | shape | dtype
-    mismatched: elements beyond their bound; with status non_finite the non-finite ones, the rest is not judged.
+    mismatched: elements beyond their bound; with status non_finite the non-finite ones, the rest not judged.
     tolerance_used: largest error divided by its bound (1.0 = at the limit); 0 or 1 for exact comparisons.
     relative_rms: rms of the error over the rms of the reference; None where not defined.
     worst: the elements nearest to or beyond their bound: index, actual, expected.
@@ -175,8 +175,8 @@ class _Floating:
         error.copy_(got)
         bound.copy_(want)
         error.sub_(bound)
-        # inf or NaN on either side makes the difference non-finite, so one maximum finds them all. The difference
-        # of two huge finite numbers may overflow as well: that is an ordinary mismatch.
+        # inf or NaN on either side makes the difference non-finite, so one maximum finds them all. The
+        # difference of two huge finite numbers may overflow as well: that is an ordinary mismatch.
         largest = error.abs_().max().item()
         if not math.isfinite(largest):
             self._count_non_finite(start, got, want)

@@ -1,8 +1,8 @@
 """Constraints of definitions: a restricted expression evaluator over axes and named inputs. Never `eval`.
 
 Allowed: number literals, + - * // % and small powers, chained comparisons, and / or / not, & | ~ on tensors,
-subscripts with integers, slices, None (a new axis) and integer tensors (a gather), the calls of FUNCTIONS, and the
-argument-less methods of METHODS on tensors.
+subscripts with integers, slices, None (a new axis) and integer tensors (a gather), the calls of FUNCTIONS, and
+the argument-less methods of METHODS on tensors.
 """
 
 import ast
@@ -19,8 +19,8 @@ UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.in
 COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
            ast.Gt: operator.gt, ast.GtE: operator.ge}
 METHODS = frozenset({"all", "any", "min", "max", "sum"})
-# Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers, and elements of
-# a result that broadcasting makes larger than its operands.
+# Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers, and the
+# elements of a result that broadcasting makes larger than its operands.
 LENGTH_LIMIT, NUMBER_LIMIT, EXPONENT_LIMIT, ELEMENT_LIMIT = 500, 2**63, 64, 2**27
 # The longest axis that a rule counts along is a context of about a million tokens.
 ARANGE_LIMIT = 2**24
@@ -47,6 +47,9 @@ def check_constraint(expression: str, names: Mapping[str, Any], where: str) -> N
 def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
     """The truth value of `expression`; ConstraintError if it is not allowed or cannot be evaluated."""
     try:
+        reason = refusal(expression)
+        if reason:
+            raise _Refused(reason)
         return bool(_value(_parse(expression), names))
     except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise ConstraintError(expected="an expression over axes and inputs", found=f"{expression!r}: {error}",

@@ -1,13 +1,12 @@
 """One capture run of SGLang's diffusion runtime, from the start of the engine to the complete manifest.
 
-Starts the engine with the capture plugin on PYTHONPATH, sends the requests one by one, keeps every image,
-stops the engine, and replays every captured call before it completes the manifest.
+Starts the engine with the capture plugin on PYTHONPATH, sends the requests one by one, keeps every image or
+video, stops the engine, and replays every captured call before it completes the manifest.
 """
 
 import hashlib
 import os
 import shutil
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +18,10 @@ from typing import Any
 from .cli import REPOSITORY
 from .diffusion_kinds import KINDS, Options, engine_environment, engine_flags, settings
 from .errors import CaptureError
-from .files import read_json
+from .files import read_json, write_json
 from .hashing import sha256_file
 from .image_hooks import CHECKPOINT_VARIABLE
+from .media import media_size
 from .recorder import RUN_VARIABLE
 from .run_folder import RunFolder
 
@@ -30,16 +30,23 @@ STUBS = PLUGIN_FOLDER / "cpu_stubs"
 Report = Callable[[str], None]
 
 
-def capture(options: Options, report: Report) -> dict[str, Any]:
-    """Do the whole run, new or resumed, and return its summary.
+def capture(options: Options, report: Report, description: Path | None = None) -> dict[str, Any]:
+    """Do the whole run, new or resumed, and return its summary. description: file for `describe_run`.
 
-    CaptureError if a request or a hook fails, an image is missing, an expected operator was never captured,
-    or a captured call lies outside its task's tolerance. The manifest stays incomplete then.
+    CaptureError if a request or a hook fails, an image or video is missing, an expected operator was never
+    captured, or a captured call lies outside its task's tolerance. The manifest stays incomplete then.
     """
     run = RunFolder.open(options.run, settings(options))
     if run.manifest["complete"]:
         report("the run is complete already")
-        return summary(run)
+    else:
+        _finish(options, run, report)
+    if description:
+        write_json(description, describe_run(run, options.media))
+    return summary(run, options.media)
+
+
+def _finish(options: Options, run: RunFolder, report: Report) -> None:
     pending = [case for case in options.cases if case not in run.finished_cases]
     if pending:
         _require_images(options)
@@ -50,7 +57,6 @@ def capture(options: Options, report: Report) -> dict[str, Any]:
     run.require_operators(options.definitions)
     _validate(options, run, report)
     run.complete()
-    return summary(run)
 
 
 def _require_images(options: Options) -> None:
@@ -59,12 +65,13 @@ def _require_images(options: Options) -> None:
         source = KINDS[options.kind].cases[case].edits
         made = source in options.cases and not options.reference_image
         if source and not made and not _image_to_edit(options, source).is_file():
+            capturable = f"capture {source} too, or " if source in KINDS[options.kind].cases else ""
             raise CaptureError(expected=f"an image at {_image_to_edit(options, source)}", found="none",
-                               where=case, remedy=f"capture {source} too, or pass --reference-image")
+                               where=case, remedy=f"{capturable}pass --reference-image")
 
 
 def _image_to_edit(options: Options, source: str) -> Path:
-    return options.reference_image or options.images / f"{source}_0.png"
+    return options.reference_image or options.outputs / f"{source}_0.png"
 
 
 def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, report: Report) -> None:
@@ -78,48 +85,55 @@ def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, repo
             started = time.monotonic()
             request = describe_request(options, case)
             run.begin_case(case, request)
-            images = _generate(options, engine, case, request, log)
+            saved = _generate(options, engine, case, request, log)
             seconds = time.monotonic() - started
-            run.finish_case(case, images, seconds)
-            report(f"{case}: {len(images)} image(s) in {seconds:.1f} s")
+            run.finish_case(case, saved, seconds)
+            report(f"{case}: {len(saved)} of {options.media} in {seconds:.1f} s")
     finally:
         engine.shutdown()
 
 
 def describe_request(options: Options, case: str) -> dict[str, Any]:
     """The request as it goes into the records."""
-    spec = KINDS[options.kind].cases[case]
-    width, height = options.sizes[case]
+    kind, (width, height, *frames) = KINDS[options.kind], options.sizes[case]
+    spec = kind.cases[case]
     request = {"prompt": spec.prompt, "prompt_sha256": hashlib.sha256(spec.prompt.encode()).hexdigest(),
                "width": width, "height": height, "num_outputs": options.num_outputs, "seed": options.seed,
-               "guidance_scale": 1.0}
+               "guidance_scale": 1.0} | kind.parameters
+    if frames:
+        request |= {"num_frames": frames[0], "use_diffusion_decoder": options.decoder}
     if spec.edits:
         request["reference_image_sha256"] = sha256_file(_image_to_edit(options, spec.edits))
     return request
 
 
 def _generate(options: Options, engine: Any, case: str, request: dict, log: Path) -> list[str]:
-    """Send one request; move every returned image to images/<case>_<n>.png and return the names."""
-    fresh, source = options.images / f".{case}", KINDS[options.kind].cases[case].edits
+    """Send one request; move every returned image or video to <case>_<n>.png or .mp4 and return the names."""
+    kind, fresh = KINDS[options.kind], options.outputs / f".{case}"
+    source = kind.cases[case].edits
     shutil.rmtree(fresh, ignore_errors=True)
     parameters = {
         "prompt": request["prompt"], "width": request["width"], "height": request["height"],
         "seed": request["seed"], "num_outputs_per_prompt": request["num_outputs"],
         "guidance_scale": request["guidance_scale"], "save_output": True, "output_path": str(fresh),
-        "return_frames": False}
+        "return_frames": False} | kind.parameters
+    if kind.video:
+        parameters |= {name: request[name] for name in ("num_frames", "use_diffusion_decoder")}
+        parameters["generator_device"] = options.device
     if source:
         parameters["image_path"] = [str(_image_to_edit(options, source))]
     with engine_failures(log):
         results = engine.generate(sampling_params_kwargs=parameters)
     results = results if isinstance(results, list) else [results] if results else []
-    sizes = [png_size(Path(result.output_file_path or "")) for result in results]
-    expected = [(request["width"], request["height"])] * request["num_outputs"]
+    sizes = [media_size(Path(result.output_file_path or "")) for result in results]
+    expected = [options.sizes[case]] * request["num_outputs"]
     if sizes != expected:
-        raise CaptureError(expected=f"PNG files of sizes {expected}", found=f"{sizes}", where=case,
+        form = "MP4 files with sound" if kind.video else "PNG files"
+        raise CaptureError(expected=f"{form} of sizes {expected}", found=f"{sizes}", where=case,
                            remedy=f"see {log}")
-    names = [f"{case}_{index}.png" for index in range(len(results))]
+    names = [f"{case}_{index}.{'mp4' if kind.video else 'png'}" for index in range(len(results))]
     for name, result in zip(names, results):
-        os.replace(result.output_file_path, options.images / name)
+        os.replace(result.output_file_path, options.outputs / name)
     shutil.rmtree(fresh)
     return names
 
@@ -135,15 +149,6 @@ def engine_failures(log: Path) -> Iterator[None]:
                            found=f"{type(error).__name__}: {message[0] if message else ''}") from error
 
 
-def png_size(path: Path) -> tuple[int, int] | None:
-    """Width and height from a PNG's header; None for anything else."""
-    if not path.is_file():
-        return None
-    with open(path, "rb") as stream:
-        head = stream.read(24)
-    return struct.unpack(">II", head[16:24]) if head.startswith(b"\x89PNG\r\n\x1a\n") else None
-
-
 def _validate(options: Options, run: RunFolder, report: Report) -> None:
     from .validation import require_passed, validate_run
     results = []
@@ -154,15 +159,30 @@ def _validate(options: Options, run: RunFolder, report: Report) -> None:
     require_passed(results, str(run.root))
 
 
-def summary(run: RunFolder) -> dict[str, Any]:
+def summary(run: RunFolder, media: str) -> dict[str, Any]:
     calls: dict[str, int] = {}
     for path in run.calls():
         name = read_json(path)["record"]["definition"]
         calls[name] = calls.get(name, 0) + 1
     cases = run.manifest["cases"]
     return {"run": str(run.root), "complete": run.manifest["complete"], "captured": calls,
-            "seen": run.operator_counts(), "images": sum(len(case["images"]) for case in cases.values()),
+            "seen": run.operator_counts(), media: sum(len(case["images"]) for case in cases.values()),
             "seconds": {name: case["seconds"] for name, case in cases.items()}}
+
+
+def describe_run(run: RunFolder, media: str) -> dict[str, Any]:
+    """What a run captured, without its tensors: settings, and shapes and replay errors of every call."""
+    calls = []
+    for path in run.calls():
+        call, replay = read_json(path), read_json(run.root / "validation" / path.name)
+        record = call["record"]
+        calls.append({"definition": record["definition"], "axes": call["workload"]["axes"],
+                      "case": record["request"]["case"],
+                      **{name: record["operation"][name] for name in ("layer", "step", "output")},
+                      "adaptations": record["adaptations"], "criterion": replay["criterion"],
+                      "errors": replay["errors"], "passed": replay["passed"]})
+    settings = {name: run.settings[name] for name in ("class", "model", "engine", "hardware", "selection")}
+    return summary(run, media) | settings | {"calls": calls}
 
 
 def set_environment(options: Options) -> None:

@@ -5,7 +5,7 @@ One `Kind` an architecture. Standard library only, so that `--help` works anywhe
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,30 @@ from typing import Any
 from .errors import CaptureError, EnvironmentMissing
 from .files import canonical_json, read_json
 from .image_hooks import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
+from .ltx_hooks import LTX_LAYERS, ONE_BY_ONE, STAGES
 from .seeded_checkpoint import RECIPE_FILE, read_recipes
 
 PLUGIN = "inference_kernels_capture"
+STEP_NAMES = ["first", "early", "middle", "last"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One authored request. edits: takes an image, by default the first output of the case `edits` names."""
+    """One authored request. frames: of a video, None for an image.
+
+    edits: takes an image, by default the first output of the case `edits` names.
+    """
 
     prompt: str
     width: int
     height: int
     edits: str | None = None
+    frames: int | None = None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Width, height and, of a video, frames."""
+        return (self.width, self.height) + ((self.frames,) if self.frames else ())
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,13 @@ class Kind:
     """What can be captured from one architecture.
 
     model: short name of the published checkpoint. pipeline: class name in model_index.json.
-    size_step: widths and heights are multiples of it. gemm_layers: layer -> definition.
-    first_step, later_steps: attention definitions that the denoising steps call.
+    size_step: widths and heights are multiples of it; smallest: width, height and, of a video, frames.
+    layers: layer -> definition, each of them to be chosen. first_step, later_steps: the other definitions
+    that the denoising steps call. steps: their number, None if the checkpoint's sample_sigmas say it.
+    flags: of the engine. parameters: of every request. several_outputs: what the hooks change in the engine
+    for requests with more than one output. sdpa: whether attention backends can be chosen.
+    decoder_layers: those of the diffusion decoder, which decodes only if one of them is captured; it takes
+    videos of decoder_smallest or more.
     """
 
     cases: dict[str, Case]
@@ -42,14 +58,27 @@ class Kind:
     pipeline: str
     path_must_contain: str
     size_step: int
-    gemm_layers: dict[str, str]
+    smallest: tuple[int, ...]
+    layers: dict[str, str]
     default_layers: list[str]
-    first_step: list[str]
-    later_steps: list[str]
+    default_steps: list[str]
+    first_step: list[str] = field(default_factory=list)
+    later_steps: list[str] = field(default_factory=list)
+    steps: int | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    several_outputs: str = ""
+    sdpa: bool = False
+    decoder_layers: list[str] = field(default_factory=list)
+    decoder_smallest: tuple[int, ...] = ()
+
+    @property
+    def video(self) -> bool:
+        return len(self.smallest) == 3
 
     def definitions(self, layers: list[str], steps: list[str]) -> list[str]:
         """What these layers and steps can capture."""
-        found = [definition for layer, definition in self.gemm_layers.items() if layer in layers]
+        found = [definition for layer, definition in self.layers.items() if layer in layers]
         found += self.first_step if "first" in steps else []
         found += self.later_steps if set(steps) - {"first"} else []
         return list(dict.fromkeys(found))
@@ -64,23 +93,42 @@ KINDS = {
             "transparent": Case("An orange cat on a transparent background", 1024, 1024),
         },
         model="qwen-image-2.1-turbo", pipeline="QwenImage21Pipeline", path_must_contain="qwen-image-2.1",
-        size_step=32,
-        gemm_layers=GEMM_LAYERS,
+        size_step=32, smallest=(32, 32), layers=GEMM_LAYERS,
         default_layers=["attn.to_q", "attn.to_out.0", "img_mlp.gate_layer", "img_mlp.out"],
-        first_step=[EMPTY_PREFIX], later_steps=[CACHED_PREFIX]),
+        default_steps=STEP_NAMES, first_step=[EMPTY_PREFIX], later_steps=[CACHED_PREFIX]),
+    "ltx25": Kind(
+        cases={
+            "text_to_video": Case("A camera moving toward a steaming teapot", 768, 448, frames=49),
+            "image_to_video": Case("The camera moves slowly around the teapot", 512, 320, frames=49,
+                                   edits="text_to_image"),
+            "longer_video": Case("A boat crossing a lake at sunrise", 512, 320, frames=121),
+        },
+        model="ltx-2.5", pipeline="LTX2Pipeline", path_must_contain="ltx-2.5-diffusers",
+        size_step=32, smallest=(64, 64, 9), layers=LTX_LAYERS, default_layers=list(LTX_LAYERS),
+        default_steps=["early", "middle", "last"],
+        # The decoder's first stage has a window of 7x7 latents of 32 pixels, its last one of 11 frames.
+        decoder_layers=list(STAGES), decoder_smallest=(224, 224, 17),
+        # The engine pins the eight distilled sigmas (configs/pipeline_configs/ltx_2_5.py).
+        steps=8, sdpa=True,
+        flags={"load_diffusion_decoder": True, "diffusion_decoder_tiling": False,
+               "attention_backend": "torch_sdpa"},
+        parameters={"fps": 24}, several_outputs=ONE_BY_ONE),
 }
-STEP_NAMES = ["first", "early", "middle", "last"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line, checked. sizes: (width, height) by case. block: None for the middle one."""
+    """The command line, checked.
+
+    sizes: (width, height) or (width, height, frames) by case. block: None for the middle one.
+    sdpa_backends: "math", or "default" for the engine's choice, by modality.
+    """
 
     kind: str
     model_path: Path
     run: Path
     cases: list[str]
-    sizes: dict[str, tuple[int, int]]
+    sizes: dict[str, tuple[int, ...]]
     num_outputs: int
     definitions: list[str]
     layers: list[str]
@@ -92,17 +140,29 @@ class Options:
     model_id: str | None = None
     model_revision: str | None = None
     attention_backend: str | None = None
+    sdpa_backends: dict[str, str] = field(default_factory=dict)
 
     @property
-    def images(self) -> Path:
-        return self.run.parent / "images"
+    def decoder(self) -> bool:
+        """Whether the diffusion decoder decodes."""
+        layers = set(self.layers) & set(KINDS[self.kind].decoder_layers)
+        return bool({KINDS[self.kind].layers[name] for name in layers} & set(self.definitions))
+
+    @property
+    def media(self) -> str:
+        return "videos" if KINDS[self.kind].video else "images"
+
+    @property
+    def outputs(self) -> Path:
+        """Folder of the images or videos that the engine made."""
+        return self.run.parent / self.media
 
 
 def settings(options: Options) -> dict[str, Any]:
     """Everything that must be equal for a run to be resumed; most of it goes into every record."""
     index = read_index(options)
     blocks = read_json(options.model_path / "transformer" / "config.json")["num_layers"]
-    steps = step_numbers(options.steps, len(index["sample_sigmas"]))
+    steps = step_numbers(options.steps, KINDS[options.kind].steps or len(index["sample_sigmas"]))
     block = blocks // 2 if options.block is None else options.block
     if block >= blocks:
         raise CaptureError(expected=f"--block below {blocks}", found=f"{block}",
@@ -115,7 +175,8 @@ def settings(options: Options) -> dict[str, Any]:
         "cases": {case: list(options.sizes[case]) for case in options.cases},
         "num_outputs": options.num_outputs, "seed": options.seed,
         "selection": {"block": block, "layers": options.layers, "attention_steps": steps,
-                      "gemm_steps": sorted({steps[0], steps[-1]})}}
+                      "gemm_steps": sorted({steps[0], steps[-1]})}
+        | ({"sdpa_backends": options.sdpa_backends} if options.sdpa_backends else {})}
 
 
 def step_numbers(names: list[str], count: int) -> list[int]:
@@ -127,10 +188,10 @@ def step_numbers(names: list[str], count: int) -> list[int]:
 def read_index(options: Options) -> dict[str, Any]:
     kind, path = KINDS[options.kind], options.model_path / "model_index.json"
     index = read_json(path)
-    if index.get("_class_name") != kind.pipeline or "sample_sigmas" not in index:
-        raise CaptureError(expected=f"a {kind.pipeline} with its sample_sigmas", where=str(path),
+    if index.get("_class_name") != kind.pipeline or not (kind.steps or "sample_sigmas" in index):
+        raise CaptureError(expected=f"a {kind.pipeline} with its denoising schedule", where=str(path),
                            found=str(index.get("_class_name")),
-                           remedy="pass the folder of a Turbo checkpoint of this kind")
+                           remedy="pass the folder of a distilled (Turbo) checkpoint of this kind")
     if kind.path_must_contain not in options.model_path.resolve().as_posix().lower():
         raise CaptureError(expected=f"a path that contains {kind.path_must_contain!r}",
                            found=str(options.model_path), where=str(path),
@@ -161,7 +222,7 @@ def engine_flags(options: Options) -> dict[str, Any]:
         "pipeline_class_name": KINDS[options.kind].pipeline, "num_gpus": 1, "tp_size": 1, "sp_degree": 1,
         "performance_mode": "manual", "warmup_mode": "off", "enable_torch_compile": False,
         "enable_breakable_cuda_graph": False, "allow_bf16_reduced_precision_reduction": False,
-        "batching_max_size": 1, "disable_conditioning_cache": True}
+        "batching_max_size": 1, "disable_conditioning_cache": True} | KINDS[options.kind].flags
     return flags | ({"attention_backend": options.attention_backend} if options.attention_backend else {})
 
 
@@ -176,10 +237,15 @@ def engine_environment(options: Options) -> dict[str, str]:
 
 
 def describe_engine(options: Options) -> dict[str, Any]:
-    substitutions = ["vllm._custom_ops: an empty stand-in on CPU, imported and never called"]
+    stub = "vllm._custom_ops: an empty stand-in on CPU, imported and never called"
+    policy = [f"{modality} attention of the transformer: torch SDPA restricted to its math backend, "
+              "output made contiguous"
+              for modality, backend in options.sdpa_backends.items() if backend == "math"]
+    several = KINDS[options.kind].several_outputs if options.num_outputs > 1 else ""
+    changes = [stub if options.device == "cpu" else "", *policy, several]
     return {"name": "sglang", "version": version("sglang"), "torch": version("torch"),
             "flags": engine_flags(options), "environment": engine_environment(options),
-            "substitutions": substitutions if options.device == "cpu" else []}
+            "substitutions": [change for change in changes if change]}
 
 
 def describe_hardware(device: str) -> dict[str, Any]:

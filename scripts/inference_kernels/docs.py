@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from . import judge_docs
 from .definitions import definition_files, read_definition, var_axes
 from .discrimination_report import read_summary
 from .errors import PackError
@@ -39,6 +40,8 @@ def expected_documents(root: Path) -> dict[Path, str]:
     readme = root / "README.md"
     blocks = {"counts": counts_block(records), "definitions": definitions_block(definitions, records)}
     documents[readme] = fill_blocks(read_text(readme), blocks, readme)
+    if (root / judge_docs.CORPUS).exists():
+        documents[root / judge_docs.PAGE] = judge_docs.hostile_page(root)
     return documents
 
 

@@ -117,7 +117,7 @@ def read_text(path: Path) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a JSONL text. Only a newline ends one: `splitlines` would also cut at U+2028 in a prompt."""
+    """The lines of a JSONL text. Only a newline ends one; `splitlines` would cut at U+2028 in a prompt."""
     return text.removesuffix("\n").split("\n") if text else []
 
 

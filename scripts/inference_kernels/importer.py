@@ -85,7 +85,8 @@ def _check_listing(run: Path, manifest: dict) -> None:
 
 def _read_call(path: Path, run: Path, root: Path) -> Call:
     value = read_json(path)
-    if not isinstance(value, dict) or set(value) != {"workload", "record"} or not isinstance(value["record"], dict):
+    if not isinstance(value, dict) or set(value) != {"workload", "record"} \
+            or not isinstance(value["record"], dict):
         raise _refuse("a call: workload and record", "something else", path, "capture again")
     workload, record = value["workload"], value["record"]
     validation = run / "validation" / path.name

@@ -19,14 +19,15 @@ STREAMS = {"": VIDEO, "audio_": AUDIO}
 TEXT_WIDTH, TEXT_LAYERS, TEXT_MLP, TEXT_HEADS, TEXT_HEAD_DIM, VOCABULARY = 64, 2, 128, 2, 32, 320
 REGISTERS = 128
 DECODER_CHANNELS, DECODER_TIME, PIXELS = [2048, 1024, 512, 512, 256], 384, 48
-UPSAMPLED_CHANNELS = [4096, 1024, 4096, 2048]
+# After each of the first four stages: growth along (time, height, width), and division of the channels.
+STRIDES, REDUCTIONS = [[1, 2, 2], [2, 1, 1], [2, 2, 2], [2, 2, 2]], [2, 2, 1, 2]
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>"]
-TRUE_PARTS = ("transformer: video width 4096 (32 heads of 128), audio width 2048 (32 heads of 64), gates, RoPE "
-              "split, all six attentions of a block; diffusion decoder: channels, heads, windows and upsampling "
-              "of all five stages; tensor names, bfloat16, the eight distilled sigmas")
-TRUNCATED_PARTS = ("{blocks} transformer block(s) instead of 48; one block in each decoder stage instead of 4, "
-                   "6, 4, 2, 8; connectors with one layer instead of 8; a small Gemma text encoder (width 64, 2 "
-                   "layers, a vocabulary of bytes); small convolutional VAE, audio VAE and vocoder")
+TRUE_PARTS = ("transformer: video width 4096 (32 heads of 128), audio width 2048 (32 heads of 64), gates, "
+              "split RoPE, all six attentions of a block; diffusion decoder: channels, heads, windows and "
+              "upsampling of all five stages; tensor names, bfloat16, the eight distilled sigmas")
+TRUNCATED_PARTS = ("{blocks} transformer block(s) instead of 48; one block in each decoder stage instead of "
+                   "4, 6, 4, 2, 8; connectors with one layer instead of 8; a small Gemma text encoder (width "
+                   "64, 2 layers, a vocabulary of bytes); small convolutional VAE, audio VAE and vocoder")
 
 
 def ltx_pipeline(blocks: int) -> Pipeline:
@@ -195,7 +196,8 @@ def _decoder_weights() -> Iterator[Weight]:
     yield from affine("decoder.conv_in", (DECODER_CHANNELS[0], LATENT))
     for stage, channels in enumerate(DECODER_CHANNELS[:-1]):
         yield from _neighborhood_block(f"decoder.det_stages.{stage}.0", channels)
-        yield from affine(f"decoder.upsamples.{stage}.proj", (UPSAMPLED_CHANNELS[stage], channels))
+        grown = math.prod(STRIDES[stage]) * channels // REDUCTIONS[stage]
+        yield from affine(f"decoder.upsamples.{stage}.proj", (grown, channels))
     yield from affine("decoder.t_embedder.timestep_embedder.linear_1", (DECODER_TIME, TIME))
     yield from affine("decoder.t_embedder.timestep_embedder.linear_2", (DECODER_TIME, DECODER_TIME), gain=1.6)
     yield from affine("decoder.shared_adaln.proj", (7 * last, DECODER_TIME))

@@ -1,7 +1,7 @@
 """The small convolutional VAE, audio VAE and vocoder of the seeded LTX-2.5 pipeline.
 
-No captured operator sees them; they turn a reference image into latents and latents into sound. The audio VAE's
-128 base channels are true: the engine views its latents as 8 channels times 16 mel bins.
+No captured operator sees them; they turn a reference image into latents and latents into sound. The audio
+VAE's 128 base channels are true: the engine views its latents as 8 channels times 16 mel bins.
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ def codec_documents() -> dict[str, dict]:
 
 
 def codecs(file: str) -> list[Component]:
-    return [Component("vae", file, list(_video_weights())), Component("audio_vae", file, list(_audio_weights())),
-            Component("vocoder", file, list(_vocoder_weights()))]
+    weights = {"vae": _video_weights, "audio_vae": _audio_weights, "vocoder": _vocoder_weights}
+    return [Component(name, file, list(make())) for name, make in weights.items()]
 
 
 def _latent_statistics() -> Iterator[Weight]:

@@ -1,17 +1,18 @@
-"""Hooks inside SGLang's worker that record LTX-2.5's dense attention and its decoder's neighborhood attention.
+"""Hooks inside SGLang's worker that record LTX-2.5's dense and its decoder's neighborhood attention.
 
 Engine facts (SGLang 0.5.23, sglang/multimodal_gen/runtime): each of the six attentions of a transformer block
 calls one attention layer, `LTX2Attention.attn`, with q, k, v [B, N, H, D] and at most a mask that shows every
-key. The video decoder runs after the denoising steps, outside their forward context; its attention is
-`project_qkv`, which scales q already, then the kernel, then `to_out[0]`.
+key. The decoder's attention is `project_qkv`, which scales q already, then the kernel, then `to_out[0]`. The
+forward context says the step at most; which output is being made, the argument of the pipeline stage says.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .diffusion_hooks import ENGINE, DiffusionHooks, Place, contiguous_copy, engine_place, require_one_rank
+from .diffusion_hooks import ENGINE, DiffusionHooks, Place, contiguous_copy, require_one_rank
 from .errors import CaptureError
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ STAGES = {"det_stages.0": f"{NEIGHBORHOOD}h32_d64_w3x7x7", "det_stages.1": f"{NE
           "diff_blocks": f"{NEIGHBORHOOD}h4_d64_w11x11x11"}
 LTX_LAYERS = ATTENTIONS | STAGES
 MODALITIES = {VIDEO_DENSE: "video", AUDIO_DENSE: "audio"}
+TRANSFORMER = f"{ENGINE}.models.dits.ltx_2.LTX2VideoTransformer3DModel"
+DECODER = f"{ENGINE}.models.decoders.ltx_2_5_diffusion_decoder"
+LAYERS = f"{ENGINE}.layers.attention.layer"
+STAGE_CALL = f"{ENGINE}.pipelines_core.stages.base.PipelineStage.__call__"
+GROUPED_LATENTS = (f"{ENGINE}.pipelines_core.stages.latent_preparation.LatentPreparationStage"
+                   ".run_grouped_requests")
+# What `prepare_each` changes, for the records of runs with several outputs a request.
+ONE_BY_ONE = "latents of several outputs prepared one by one: the grouped form leaves out the audio"
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,15 @@ class LtxHooks(DiffusionHooks):
         self.kernel = kernel
         self.sites: dict[int, Site] = {}
         self.pending: dict[str, Pending] = {}
-        self.last: Place | None = None
+        self.batch: Any = None
+
+    def around_stage(self, original: Callable, stage: Any, batch: Any, *args, **kwargs) -> Any:
+        """AROUND `PipelineStage.__call__`, such as denoising and decoding: `batch` is one output."""
+        self.batch = batch
+        try:
+            return original(stage, batch, *args, **kwargs)
+        finally:
+            self.batch = None
 
     def attach_transformer(self, model: Any) -> None:
         """Know the attention layers of every block; those of other blocks are only counted."""
@@ -89,8 +106,7 @@ class LtxHooks(DiffusionHooks):
                     raise CaptureError(expected=f"the window of {site.definition}", found=window,
                                        where=site.layer, remedy="check the decoder's configuration")
                 self.sites[id(block.attn)] = site
-                block.attn.to_out[0].register_forward_pre_hook(
-                    lambda _, args, site=site: self.safely(site.layer, lambda: self._finish_stage(site, args)))
+                block.attn.to_out[0].register_forward_pre_hook(partial(self._before_output, site))
 
     def around_attention(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
         """AROUND `forward` of the attention layers: calls of other owners (the connectors) only run."""
@@ -101,7 +117,11 @@ class LtxHooks(DiffusionHooks):
         self.pending.pop(site.layer, None)
         backend = self.selection["sdpa_backends"][MODALITIES[site.definition]]
         self.safely(site.layer, lambda: self._begin_attention(site, layer, backend, q, k, v, mask))
-        with math_attention(layer) if backend == "math" and not self.failed else nullcontext():
+        if backend == "math" and not self.failed:
+            with math_attention(layer):
+                # The engine views the output as [B, N, H * D]; math SDPA lays its heads out first.
+                output = original(layer, q, k, v, *args, **kwargs).contiguous()
+        else:
             output = original(layer, q, k, v, *args, **kwargs)
         self.safely(site.layer, lambda: self._finish(site, output, "denoise"))
         return output
@@ -110,12 +130,9 @@ class LtxHooks(DiffusionHooks):
         implementation = type(layer.attn_impl).__name__
         if backend == "math" and implementation != "SDPAImpl":
             raise CaptureError(expected="torch SDPA, for the math policy", found=implementation,
-                               where=site.layer, remedy="start the engine with --attention-backend torch_sdpa")
+                               where=site.layer, remedy="pass --attention-backend torch_sdpa")
         place = self.place()
-        if place is None:
-            return
-        self.last = place
-        if self._wanted(site, place) and place.step in self.selection["attention_steps"]:
+        if place and self._wanted(site) and place.step in self.selection["attention_steps"]:
             path = (f"LTX2Attention.forward -> {type(layer).__name__}.forward({implementation}, "
                     f"{backend} backend)")
             self._begin(site, place, path, (q, k, v), [mask_note(mask, q.shape[1], k.shape[1])])
@@ -128,25 +145,21 @@ class LtxHooks(DiffusionHooks):
         return result
 
     def _begin_stage(self, site: Site, tensors: tuple) -> None:
-        request = self.recorder.request()
-        if request is None:
-            return
-        if self.last is None or self.last.case != request["case"]:
-            raise CaptureError(expected="denoising steps before the decoder", found="none", where=site.layer,
-                               remedy="this engine version decodes differently: extend the hooks")
-        # The decoder makes one step of its own; the seed is that of the output just denoised.
-        place = Place(self.last.case, self.last.seed, 0)
-        if self._wanted(site, place):
+        place = self.place()
+        if place and self._wanted(site):
             path = f"LTX2VideoVaeNeighborhoodAttention.forward -> {self.kernel()}"
             self._begin(site, place, path, tensors, [])
 
-    def _finish_stage(self, site: Site, args: tuple) -> None:
+    def _before_output(self, site: Site, projection: Any, args: tuple) -> None:
         if site.layer in self.pending:
-            shape = self.pending[site.layer].inputs["q"].shape
-            self.pending[site.layer].notes.append("o: heads and head dimension split, values unchanged")
-            self._finish(site, args[0].reshape(shape), "decode")
+            self.safely(site.layer, lambda: self._finish_stage(site, args[0]))
 
-    def _wanted(self, site: Site, place: Place) -> bool:
+    def _finish_stage(self, site: Site, joined: "torch.Tensor") -> None:
+        call = self.pending[site.layer]
+        call.notes.append("o: heads and head dimension split, values unchanged")
+        self._finish(site, joined.reshape(call.inputs["q"].shape), "decode")
+
+    def _wanted(self, site: Site) -> bool:
         """Count the call, and tell whether it is captured."""
         self.recorder.observe(site.definition)
         return (site.chosen and site.definition in self.definitions
@@ -208,29 +221,40 @@ def math_attention(layer: Any) -> Iterator[None]:
 def register(recorder: "Recorder") -> None:
     """Register the hooks with the engine's plugin mechanism; called once in the worker."""
     from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
-    hooks = LtxHooks(recorder, lambda: engine_place(recorder), decoder_kernel)
+    hooks = LtxHooks(recorder, lambda: stage_place(recorder, hooks.batch), decoder_kernel)
 
     def attach(work: Callable[[Any], None]) -> Callable:
         def after(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
             hooks.safely("attach", lambda: (require_one_rank(), work(model)))
         return after
 
-    attention = f"{ENGINE}.layers.attention.layer"
-    decoder = f"{ENGINE}.models.decoders.ltx_2_5_diffusion_decoder"
-    for target, hook, kind in (
-            (f"{ENGINE}.models.dits.ltx_2.LTX2VideoTransformer3DModel.__init__",
-             attach(hooks.attach_transformer), HookType.AFTER),
-            (f"{decoder}.LTX2VideoDiffusionDecoderModel.__init__",
-             attach(hooks.attach_decoder), HookType.AFTER),
-            (f"{attention}.LocalAttention.forward", hooks.around_attention, HookType.AROUND),
-            (f"{attention}.USPAttention.forward", hooks.around_attention, HookType.AROUND),
-            (f"{decoder}.LTX2VideoVaeNeighborhoodAttention.project_qkv",
-             hooks.around_projection, HookType.AROUND)):
-        HookRegistry.register(target, hook, kind)
+    for owner, work in ((TRANSFORMER, hooks.attach_transformer),
+                        (f"{DECODER}.LTX2VideoDiffusionDecoderModel", hooks.attach_decoder)):
+        HookRegistry.register(f"{owner}.__init__", attach(work), HookType.AFTER)
+    for target, hook in (
+            (STAGE_CALL, hooks.around_stage), (GROUPED_LATENTS, prepare_each),
+            (f"{LAYERS}.LocalAttention.forward", hooks.around_attention),
+            (f"{LAYERS}.USPAttention.forward", hooks.around_attention),
+            (f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv", hooks.around_projection)):
+        HookRegistry.register(target, hook, HookType.AROUND)
+
+
+def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any) -> list:
+    """AROUND `LatentPreparationStage.run_grouped_requests`: SGLang 0.5.23 forgets the audio latents there."""
+    return [stage(batch, server_args) for batch in batches]
+
+
+def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
+    """The place of the output that a pipeline stage works on; None for warm-up. The decoder's step is 0."""
+    from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
+    request, context = recorder.request(), get_forward_context_or_none()
+    if request is None or batch is None or batch.is_warmup:
+        return None
+    return Place(request["case"], int(batch.seed), int(context.current_timestep) if context else 0)
 
 
 def decoder_kernel() -> str:
     """NATTEN if it is installed, else compiled flex attention."""
     import importlib
-    decoder = importlib.import_module(f"{ENGINE}.models.decoders.ltx_2_5_diffusion_decoder")
-    return "compiled flex_attention" if decoder._na3d() is None else "natten.functional.na3d"
+    natten = importlib.import_module(DECODER)._na3d()
+    return "compiled flex_attention" if natten is None else "natten.functional.na3d"

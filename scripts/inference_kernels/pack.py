@@ -58,7 +58,7 @@ def packed_solution(path: Path) -> Packed:
 
 
 def packed_tree(root: Path) -> Iterator[Callable[[], Packed]]:
-    """How to pack each definition (also retired ones) and solution below `root`; PackError if there is none."""
+    """How to pack each definition (also retired ones) and solution; PackError if there is no definition."""
     definitions = definition_files(root) + definition_files(root, "retired/definitions")
     if not definitions:
         raise PackError(expected="definitions/<op_type>/<name>.json", found="none", where=str(root),
@@ -85,6 +85,6 @@ def out_of_sync(root: Path) -> list[DatasetError]:
             errors.append(error)
             continue
         if not item.in_sync:
-            errors.append(PackError(expected="the packed source equal to the readable one",
-                                    found="a difference", where=str(item.path.relative_to(root)), remedy=REMEDY))
+            errors.append(PackError(expected="the packed source equal to the readable one", remedy=REMEDY,
+                                    found="a difference", where=str(item.path.relative_to(root))))
     return errors

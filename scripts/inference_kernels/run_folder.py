@@ -66,8 +66,8 @@ class RunFolder:
         CaptureError if the run is complete: its validation would not cover what comes now.
         """
         if self.manifest["complete"]:
-            raise CaptureError(expected="a run that is not complete", found=f"a new case {case}", where=str(self.root),
-                               remedy="import the run, or capture into another folder")
+            raise CaptureError(expected="a run that is not complete", found=f"a new case {case}",
+                               where=str(self.root), remedy="import the run, or capture into another folder")
         write_json(self.root / REQUEST, {"case": case} | request)
 
     def finish_case(self, case: str, images: list[str], seconds: float) -> None:
@@ -144,8 +144,8 @@ def read_manifest(root: Path) -> dict[str, Any]:
         raise CaptureError(expected=f"{FORMAT}, version {VERSION}", found=str(found), where=str(path),
                            remedy="pass the folder of a capture run of this version")
     if not MANIFEST_KEYS <= set(manifest):
-        raise CaptureError(expected=f"the keys {sorted(MANIFEST_KEYS)}", found=f"{sorted(manifest)}", where=str(path),
-                           remedy="capture again")
+        raise CaptureError(expected=f"the keys {sorted(MANIFEST_KEYS)}", found=f"{sorted(manifest)}",
+                           where=str(path), remedy="capture again")
     return manifest
 
 

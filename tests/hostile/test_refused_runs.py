@@ -72,35 +72,42 @@ def run_case(label: str, corrupt: Callable[[Run], object], *fragments: str) -> N
     refused(label, *fragments)(corrupt)
 
 
-run_case("stray tensor", lambda run: shutil.copyfile(run.blob(),
-                                                     run.root / "blob" / toy.NAME / "stray.safetensors"),
-           "stray.safetensors", "only files that manifest.json lists; found a stray file; remove it")
-run_case("stray file", lambda run: (run.root / "notes.txt").write_text("x"), "notes.txt", "a stray file")
-run_case("listed file missing", lambda run: run.validation().unlink(), "every file that manifest.json lists",
-           "no such file")
-run_case("manifest misses a file", lambda run: run.edit_manifest(
-    lambda manifest: manifest["files"].pop(run.blob().relative_to(run.root).as_posix())), "a stray file",
-    ".safetensors")
-run_case("manifest of another version",
-         lambda run: run.edit_manifest(lambda manifest: manifest.update(version=2)),
-           "version 1", "('inference-kernels capture run', 2)")
+def manifest(change: Callable[[dict], object]) -> Callable[[Run], None]:
+    return lambda run: run.edit_manifest(change)
+
+
+run_case("stray file", lambda run: (run.root / "notes.txt").write_text("x"),
+         "run/notes.txt", "only files that manifest.json lists; found a stray file; remove it")
+run_case("stray tensor", lambda run: shutil.copyfile(run.blob(), run.blob().with_name("stray.safetensors")),
+         "stray.safetensors", "a stray file")
+run_case("listed file missing", lambda run: run.validation().unlink(),
+         "every file that manifest.json lists; found no such file")
+run_case("manifest of another version", manifest(lambda value: value.update(version=2)),
+         "version 1", "('inference-kernels capture run', 2)")
+run_case("manifest without its keys", manifest(lambda value: value.pop("files")), "the keys", "'files'")
 run_case("manifest of something else", lambda run: run.manifest.write_text('{"format": "other"}'),
-         "('other', None)")
+         "version 1; found ('other', None)")
 run_case("manifest is a list", lambda run: run.manifest.write_text("[]"), "version 1; found None")
-run_case("manifest without its keys", lambda run: run.edit_manifest(lambda manifest: manifest.pop("files")),
-           "the keys", "'files'")
 run_case("half a manifest", lambda run: run.manifest.write_text(run.manifest.read_text()[:100]), "valid JSON")
-run_case("no manifest", lambda run: run.manifest.unlink(), "manifest.json", "expected a file; found nothing")
-run_case("incomplete run", lambda run: run.edit_manifest(lambda manifest: manifest.update(complete=False)),
-           "a complete run; found 2 finished cases, not validated", "it resumes")
-run_case("truncated tensor", lambda run: os.truncate(run.blob(), 20), "bytes; found 20 bytes",
-         "capture again")
-run_case("edited call",
-         lambda run: run.edit(run.call(), lambda call: call["record"].update(adaptations=["none"])),
-           "bytes", "capture again")
-run_case("tensor replaced by a link", lambda run: (run.blob().rename(run.root.parent / "away"),
-                                                     run.blob().symlink_to(run.root.parent / "away")),
-           "a path inside")
+run_case("no manifest", lambda run: run.manifest.unlink(), "manifest.json: expected a file; found nothing")
+run_case("incomplete run", manifest(lambda value: value.update(complete=False)),
+         "a complete run; found 2 finished cases, not validated", "it resumes")
+run_case("truncated tensor", lambda run: os.truncate(run.blob(), 20), "bytes; found 20 bytes; capture again")
+run_case("longer call", lambda run: run.call().write_text(run.call().read_text() + "\n"), "expected a file of")
+
+
+@refused("manifest misses a file", ".safetensors", "a stray file")
+def unlisted(run: Run) -> None:
+    name = run.blob().relative_to(run.root).as_posix()
+    run.edit_manifest(lambda value: value["files"].pop(name))
+
+
+@refused("tensor linked out of the run", "a path inside")
+def outer_link(run: Run) -> None:
+    blob = run.blob()
+    blob.rename(run.root.parent / "away")
+    blob.symlink_to(run.root.parent / "away")
+
 
 @refused("call replaced by a link", "call.json", "stray file")
 def linked_call(run: Run) -> None:

@@ -111,23 +111,30 @@ def test_names_of_a_rule_leave_functions_out():
 
 
 PIECES = st.sampled_from(["N", "K", "x", "len", "all", "1", "0.5", "2 ** 3", "None", "'s'", "...", "x.data",
-                          "x.all()", "x[0]",
-                          "x[:, None]", "(N, K)", "lambda: N", "[N]", "{N}", "f'{N}'", "(yield)",
-                          "N if K else x"])
+                          "x.all()", "x[0]", "x[:, None]", "(N, K)", "lambda: N", "[N]", "{N}", "f'{N}'",
+                          "(yield)", "N if K else x"])
+OPERATORS = st.sampled_from("+ - * // / & << ** < == in is and or ,".split())
 
 
-@given(st.recursive(PIECES, lambda inner: st.tuples(inner, st.sampled_from(
-    ["+", "-", "*", "//", "%", "/", "@", "&", "|", "^", "<<", "**", "<", "==", "in", "is", "and", "or", ","]),
-    inner)
-    .map(lambda parts: f"({' '.join(parts)})") | inner.map("all({})".format) | inner.map("not {}".format),
-    max_leaves=8))
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    joined = st.tuples(inner, OPERATORS, inner).map(" ".join).map("({})".format)
+    return joined | inner.map("all({})".format) | inner.map("not {}".format)
+
+
+@given(st.recursive(PIECES, larger, max_leaves=8))
 @settings(max_examples=300, deadline=None)
 def test_any_expression_gives_a_truth_value_or_a_typed_error(rule):
     try:
         assert evaluate(rule, NAMES, "here") in (True, False)
     except ConstraintError:
         return
-    assert refusal(rule) is None, "evaluated, but the static check refuses it"
+    assert refusal(rule) is None
+
+
+def test_a_hostile_part_is_refused_even_where_it_would_not_be_reached():
+    for rule in ("N == 6 or open('x')", "zero and x.__class__", "not zero or 's'"):
+        with pytest.raises(ConstraintError):
+            evaluate(rule, NAMES, "here")
 
 
 def test_every_handled_node_is_an_expression_and_no_handler_uses_eval():

@@ -95,9 +95,10 @@ def test_the_lowest_layer_imports_only_itself(layer):
 
 
 def test_imports_of_the_library_have_no_cycle():
-    relative = {path.stem: [node.module for node in tree(path).body
-                            if isinstance(node, ast.ImportFrom) and node.level] for path in LIBRARY.glob("*.py")}
-    needs = {module: {name.split(".")[0] for name in names if name} for module, names in relative.items()}
+    def ours(path: Path) -> set[str]:
+        relative = [node for node in tree(path).body if isinstance(node, ast.ImportFrom) and node.level]
+        return {node.module.split(".")[0] for node in relative if node.module}
+    needs = {path.stem: ours(path) for path in LIBRARY.glob("*.py")}
     done: set[str] = set()
     while len(done) < len(needs):
         ready = {module for module, wanted in needs.items() if module not in done and wanted <= done}

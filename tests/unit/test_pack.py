@@ -54,7 +54,7 @@ def test_a_difference_of_one_byte_is_found_named_and_repaired(root, source):
 
 
 def test_another_layout_of_the_json_is_a_difference_too(root):
-    for change in (lambda text: text + "\n", lambda text: text.replace("  ", " "), lambda text: text.rstrip()):
+    for change in (lambda text: text + "\n", lambda text: text.replace("  ", " "), str.rstrip):
         text = (root / DEFINITION).read_text()
         (root / DEFINITION).write_text(change(text))
         assert [error.where for error in pack.out_of_sync(root)] == [str(DEFINITION)]
