@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bench_check import bare_loop
-from generated_tree import REPOSITORY, capture_run
+from generated_tree import REPOSITORY, capture_run, copy_contracts
 
 
 def copy_and_hash(run: Path, target: Path) -> float:
@@ -25,8 +25,7 @@ def copy_and_hash(run: Path, target: Path) -> float:
 
 
 def run_import(run: Path, root: Path) -> float:
-    for name in ("definitions", "tasks"):
-        shutil.copytree(REPOSITORY / name, root / name)
+    copy_contracts(root)
     command = [sys.executable, str(REPOSITORY / "scripts" / "capture_inputs.py"), "--import-capture", str(run),
                "--output-root", str(root)]
     started = time.perf_counter()

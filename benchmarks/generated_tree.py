@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 from inference_kernels.definitions import load_definition  # noqa: E402
+from inference_kernels.dev_subset import write_dev  # noqa: E402
 from inference_kernels.files import write_json  # noqa: E402
 from inference_kernels.records import (tensor_reference, workload_uuid, write_captures,  # noqa: E402
                                        write_workloads)
@@ -55,13 +56,20 @@ def calls(folder: Path, prefix: str, count: int) -> list[tuple[dict, dict]]:
     return pairs
 
 
+def copy_contracts(root: Path) -> None:
+    """Definitions and tasks, without the dev subsets: those name workloads that the tree does not have."""
+    for name in ("definitions", "tasks"):
+        shutil.copytree(REPOSITORY / name, root / name)
+    for path in (root / "tasks").glob("*.json"):
+        write_dev(root, path.stem, [])
+
+
 REPLAY = {"criterion": {}, "device": "none", "errors": {}, "passed": True}
 
 
 def dataset_tree(root: Path, size: int) -> int:
     """Write a dataset of about `size` bytes at `root`; returns the number of tensor files."""
-    for name in ("definitions", "tasks"):
-        shutil.copytree(REPOSITORY / name, root / name)
+    copy_contracts(root)
     folder = root / "blob" / "workloads" / NAME
     pairs = calls(folder, f"blob/workloads/{NAME}", size // (2 * FILE_BYTES))
     write_captures(root, [record | {"replay": REPLAY} for _, record in pairs])

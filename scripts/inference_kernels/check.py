@@ -1,7 +1,8 @@
 """Check a dataset root: everything that can be verified without running a reference.
 
 All findings are collected; nothing stops at the first. Three passes: records (definitions, tasks, workloads,
-captures), blobs (`check_blobs.py`: headers and hashes), and rules that need both (constraints, native loader).
+captures), blobs (`check_blobs.py`: headers and hashes), and rules that need both (constraints).
+The native schema is checked against its exported copy; torch is loaded only where a constraint reads tensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +18,9 @@ from .errors import DatasetError, PackError, SchemaError
 from .files import LEFTOVER, lines, parse_json, read_text
 from .findings import Findings
 from .layout import BlobPath, blob_path, workload_file
-from .native import check_native, load_trace_set
 from .pack import out_of_sync
 from .records import CLASSES, captures_file, record_tensors, workload_uuid
-from .schema import definition_errors, schema_errors, unknown_keys, workload_errors
+from .schema import definition_errors, native_errors, schema_errors, unknown_keys, workload_errors
 from .seeded_bytes import recipe_from_json
 from .tasks import read_task, task_errors, task_path
 from .tensors import load_tensor
@@ -32,7 +32,7 @@ Progress = Callable[[Iterable, int, str], Iterator]
 class Checked:
     """State of one check of `root`. `only` restricts it to one definition.
 
-    broken: names of definitions that cannot be read; what belongs to them is left alone.
+    broken: names of definitions and UUIDs of workloads that cannot be read; what belongs to them is left alone.
     """
 
     root: Path
@@ -64,8 +64,6 @@ def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> C
     _tasks(state)
     check_blobs.check(state, jobs, progress)
     _constraints(state)
-    if not state.findings.count("error") and only is None:
-        _guard(state, partial(load_trace_set, root))
     return state
 
 
@@ -97,6 +95,9 @@ def _definitions(state: Checked) -> None:
             continue
         for error in definition_errors(definition, path, where):
             state.findings.add_error(error)
+        if definition["name"] in state.definitions:
+            state.findings.add("error", where, "a definition name that occurs once", f"{definition['name']} again",
+                               "remove one of the files")
         state.definitions[definition["name"]] = definition
     for error in out_of_sync(state.root):
         # A definition that cannot be read was reported above.
@@ -105,18 +106,16 @@ def _definitions(state: Checked) -> None:
 
 
 def _native(state: Checked, kind: str, value: Any, where: str) -> bool:
-    """Unknown keys and native validation; True if the native model takes the value."""
+    """Unknown keys and native schema; True if the native model takes the value."""
     if not isinstance(value, dict):
         state.findings.add("error", where, f"a {kind} object", type(value).__name__, "restore the file")
         return False
     for error in unknown_keys(kind, value, where):
         state.findings.add_error(error)
-    try:
-        check_native(kind, value, where)
-    except SchemaError as error:
+    problems = native_errors(kind, value, where)
+    for error in problems:
         state.findings.add_error(error)
-        return False
-    return True
+    return not problems
 
 
 def _rows(state: Checked, path: Path) -> Iterator[tuple[str, dict]]:
@@ -151,10 +150,18 @@ def _workloads(state: Checked) -> None:
                 _workload(state, expected[path], row, where)
 
 
+def _claimed_uuid(row: dict) -> set[str]:
+    """The UUID of a workload line that breaks the schema, if it shows one."""
+    workload = row.get("workload")
+    uuid = workload.get("uuid") if isinstance(workload, dict) else None
+    return {uuid} if isinstance(uuid, str) else set()
+
+
 def _workload(state: Checked, name: str, row: dict, where: str) -> None:
     # The native model reads an input without `type` as random; the raw check below names that first.
     definition, findings = state.definitions[name], state.findings
     if not _native(state, "trace", row, where):
+        state.broken.update(_claimed_uuid(row))
         return
     if row["definition"] != name:
         findings.add("error", where, f"definition {name}", row["definition"], "move the line to its own file")
@@ -219,6 +226,11 @@ def _record(state: Checked, record: dict, where: str) -> None:
         state.findings.add("error", where, "one record a workload", f"{uuid} again", "remove one of the lines")
         return
     state.records[uuid] = record
+    if uuid in state.broken:
+        for label in record_tensors(record):
+            group, output = label.split(".", 1)
+            _expect_blob(state, name, record[group][output], label, None, where)
+        return
     if uuid not in state.workloads or state.workloads[uuid][0] != name:
         state.findings.add("error", where, f"a workload {uuid} of {name}", "none",
                            "import the capture run again, or remove the record")

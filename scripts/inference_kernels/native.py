@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import json
 import os
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 
 from .definitions import require_dataset
 from .errors import EnvironmentMissing, SchemaError
+from .schema import SCHEMAS
 
 KINDS = {"definition": "Definition", "solution": "Solution", "trace": "Trace"}
 INSTALL = "run `make install`, or: pip install --no-deps flashinfer-bench==0.1.2"
@@ -46,6 +48,23 @@ def check_native(kind: str, value: dict[str, Any], where: str) -> None:
         place = ".".join(str(part) for part in first["loc"]) or kind
         raise SchemaError(expected=f"a {kind} of the native schema", found=f"{place}: {first['msg']}",
                           where=where, remedy="correct the field") from error
+
+
+def exported_schemas() -> dict[Path, str]:
+    """The JSON Schema of every native model, by the file of `schemas/` that holds it (`schema.native_errors`)."""
+    models = {kind: getattr(native_data(), model).model_json_schema() for kind, model in KINDS.items()}
+    return {SCHEMAS / f"native_{kind}.schema.json": json.dumps(_bare(schema), indent=1) + "\n"
+            for kind, schema in models.items()}
+
+
+def _bare(schema: Any) -> Any:
+    """A schema without its prose; a property that is called `title` or `description` is no prose."""
+    if isinstance(schema, list):
+        return [_bare(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _bare(value) for key, value in schema.items()
+            if not (key in ("title", "description") and isinstance(value, str))}
 
 
 def load_trace_set(root: Path) -> Any:

@@ -1,5 +1,6 @@
 """Schema rules beyond the native models: unknown keys, our own records, definitions that can be used."""
 
+import ast
 import difflib
 import re
 from functools import cache
@@ -71,6 +72,44 @@ def schema_errors(name: str, value: Any, where: str) -> list[SchemaError]:
                         found=f"{error.json_path}: {error.message[:200]}", where=where,
                         remedy="correct the field, or write the record again with its script")
             for error in sorted(_validator(name).iter_errors(value), key=lambda error: error.json_path)]
+
+
+def native_errors(kind: str, value: Any, where: str) -> list[SchemaError]:
+    """Violations of the native schema, from its exported copy: neither flashinfer-bench nor torch is loaded.
+
+    kind: definition, solution or trace. What the native definition model checks beyond its schema is included.
+    """
+    found = [_nearest(error) for error in _validator(f"native_{kind}").iter_errors(value)]
+    faults = sorted(f"{'.'.join(map(str, error.absolute_path)) or kind}: {error.message[:200]}" for error in found)
+    if kind == "definition" and not faults:
+        faults = _definition_faults(value)
+    return [SchemaError(expected=f"a {kind} of the native schema", found=fault, where=where,
+                        remedy="correct the field") for fault in faults]
+
+
+def _nearest(error: Any) -> Any:
+    """Of an error over alternatives, the most telling one inside the alternative that the value's `type` names."""
+    from jsonschema.exceptions import best_match
+    meant = [item for item in error.context or () if item.validator != "const"] or error.context
+    return best_match(meant) if meant else error
+
+
+def _definition_faults(definition: dict[str, Any]) -> list[str]:
+    """The rules of the native model that its JSON Schema cannot state."""
+    faults = []
+    try:
+        body = ast.parse(definition["reference"]).body
+        if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
+            faults.append("reference: no top-level function run")
+    except (SyntaxError, ValueError) as error:
+        faults.append(f"reference: not Python ({error})")
+    for name in sorted(set(definition["inputs"]) & set(definition["outputs"])):
+        faults.append(f"outputs.{name}: also the name of an input")
+    for group in ("inputs", "outputs"):
+        for name, spec in definition[group].items():
+            for axis in [axis for axis in spec["shape"] or () if axis not in definition["axes"]]:
+                faults.append(f"{group}.{name}.shape: unknown axis {axis}")
+    return faults
 
 
 def definition_errors(definition: dict[str, Any], path: Path, where: str) -> list[SchemaError]:

@@ -9,7 +9,7 @@ from commands import SCRIPTS, command
 from inference_kernels.definitions import definition_files, read_definition, var_axes
 from inference_kernels.native import check_native, load_trace_set
 from inference_kernels.pack import out_of_sync
-from inference_kernels.schema import definition_errors, unknown_keys
+from inference_kernels.schema import definition_errors, native_errors, unknown_keys
 from inference_kernels.tasks import read_task, task_errors
 
 REPOSITORY = SCRIPTS.parent
@@ -28,6 +28,12 @@ def test_definitions_pass_the_native_schema_and_ours(path):
     check_native("definition", definition, name(path))
     assert [error.line() for error in definition_errors(definition, path, name(path))] == []
     assert list(definition)[-1] == "reference"
+
+
+def test_exported_native_schemas_are_those_of_the_installed_models():
+    assert command("export_native_schema.py", "--check").code == 0
+    for path in LIVE + RETIRED:
+        assert native_errors("definition", read_definition(path), name(path)) == []
 
 
 @pytest.mark.parametrize("path", LIVE, ids=name)

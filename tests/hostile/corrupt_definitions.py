@@ -38,8 +38,7 @@ definition_case("misspelt axis in a constraint", with_rule("n >= 1"),
 definition_case("unknown dtype", lambda value: value["inputs"]["x"].update(dtype="uint8"),
                 "a definition of the native schema", "inputs.x.dtype")
 definition_case("size as text", lambda value: value["axes"]["K"].update(value="8"),
-                "an integer size of axis K; found '8'",
-                errors=5)
+                "axes.K.value: '8' is not of type 'integer'")
 definition_case("edited reference", lambda value: value.update(reference=value["reference"] + "\n"),
                 "the packed source equal to the readable one", "run: python scripts/pack.py")
 definition_case("axis of an output only",

@@ -98,7 +98,7 @@ def misspelt_axis(tree: Tree) -> None:
     tree.edit_workload(lambda workload: workload.update(axes={"n": workload["axes"]["N"]}))
 
 
-@CASES.add("axis as text", "error", FIRST, "an integer >= 0 for axis N; found '3'")
+@CASES.add("axis as text", "error", FIRST, "workload.axes.N: '3' is not of type 'integer'")
 def axis_text(tree: Tree) -> None:
     tree.edit_workload(lambda workload: workload.update(axes={"N": "3"}))
 
@@ -223,7 +223,7 @@ for file in (WORKLOADS, CAPTURES):
     line_case("not a number", file, '{"definition": NaN}', "NaN is not JSON")
     line_case("endless nesting", file, "[" * 100_000, "valid JSON", "recursion")
 line_case("an empty object", WORKLOADS, "{}",
-          "a trace of the native schema; found definition: Field required")
+          "a trace of the native schema; found trace: 'definition' is a required property", errors=2)
 line_case("another definition's line", WORKLOADS, json.dumps(
     {"definition": "other", "workload": {"axes": {}, "inputs": {}, "uuid": "1"}, "solution": None,
      "evaluation": None}),

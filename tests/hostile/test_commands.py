@@ -52,8 +52,9 @@ def test_a_refused_import(dataset, tmp_path):
 
 def test_flashinfer_bench_not_installed(dataset, tmp_path):
     (tmp_path / "flashinfer_bench.py").write_text("raise ImportError('no flashinfer-bench')")
-    result = process("check_workload_inputs.py", "--root", dataset, PYTHONPATH=str(tmp_path))
+    result = process("check_tasks.py", "--self-test", "--root", dataset, PYTHONPATH=str(tmp_path))
     require_one_line(result, "no flashinfer-bench", "make install", "flashinfer-bench==0.1.2")
+    assert process("check_workload_inputs.py", "--root", dataset, PYTHONPATH=str(tmp_path)).code == 0
 
 
 @pytest.mark.parametrize("script,option", [("capture_inputs.py", "--replay-root"), ("verify.py", "--root")])

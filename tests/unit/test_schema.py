@@ -168,7 +168,9 @@ def test_tolerances_come_from_the_task_and_are_sane():
 
 
 def test_our_schemas_are_closed_and_described():
-    for path in sorted(schema.SCHEMAS.glob("*.json")):
+    own = [path for path in sorted(schema.SCHEMAS.glob("*.json")) if not path.name.startswith("native_")]
+    assert len(own) >= 3
+    for path in own:
         value = json.loads(path.read_text())
         assert value["additionalProperties"] is False and value["title"]
         assert set(value["required"]) <= set(value["properties"])
