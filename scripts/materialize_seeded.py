@@ -13,16 +13,15 @@ def main() -> int:
     parser.add_argument("--run", type=Path, metavar="RUN",
                         help="complete a capture run that was packed without them, instead of a dataset")
     parser.add_argument("--definition", metavar="NAME", help="only what this definition reads")
-    parser.add_argument("--max-bytes", type=int, metavar="N",
-                        help="skip larger tensors, such as expert banks (default: 1 GiB)")
+    parser.add_argument("--all", action="store_true",
+                        help="also the expert banks of several GB (default: tensors up to 1 GiB)")
     options = parser.parse_args()
     from inference_kernels import materialize
 
     root = options.run or options.root
     files = materialize.run_generated_files(root) if options.run \
         else materialize.generated_files(root, options.definition)
-    limit = materialize.SIZE_LIMIT if options.max_bytes is None else options.max_bytes
-    small = [item for item in files if item.recipe.nbytes <= limit]
+    small = [item for item in files if options.all or item.recipe.nbytes <= materialize.SIZE_LIMIT]
     done = progress(materialize.materialize(root, small), len(small), "materialize")
     written = sum(new for _, new in done)
     print_json({"written": written, "present": len(small) - written, "skipped_by_size": len(files) - len(small),

@@ -2,7 +2,7 @@
 """Pack capture runs into parts of a tar file, without the tensors that a recipe rewrites.
 
 Unpack with `cat OUT/runs.tar.gz.* | tar xz -C FOLDER`, then rewrite the tensors that were left out with
-`materialize_seeded.py --run FOLDER/RUN --max-bytes 10000000000`, then import the run.
+`materialize_seeded.py --run FOLDER/RUN --all`, then import the run.
 """
 
 import argparse

@@ -51,9 +51,8 @@ def missing_tensor(root: Path, definition: str, uuid: str, texts: Iterable[str])
     for text in texts:
         path = blob_path(root, text, definition, uuid)
         if not path.exists():
-            command = f"python scripts/materialize_seeded.py --definition {definition}"
-            return f"not materialised: {command} (--max-bytes N for more than 1 GiB)" \
-                if "/generated/" in text else f"missing: {text}"
+            command = f"python scripts/materialize_seeded.py --definition {definition} --all"
+            return f"not materialised: {command}" if "/generated/" in text else f"missing: {text}"
         if read_pointer(path):
             return f"not fetched: {pull_command({definition})}"
     return ""

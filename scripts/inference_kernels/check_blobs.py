@@ -207,7 +207,7 @@ def _notes(state: "Checked") -> None:
     for (kind, definition), texts in sorted(groups.items()):
         if kind == "generated":
             state.findings.add("note", definition, "its seeded weights", f"{len(texts)} not materialised",
-                               f"python scripts/materialize_seeded.py --definition {definition}")
+                               f"python scripts/materialize_seeded.py --definition {definition} --all")
             continue
         size = sum(state.blobs.pointers[text] for text in texts)
         total = sum(1 for text in state.blobs.expected if text.split("/")[2] == definition)

@@ -94,11 +94,13 @@ def test_a_recipe_of_an_unknown_input_is_refused(root):
     require_one_line(command("materialize_seeded.py", "--root", root), "recipes of the inputs", "found bias")
 
 
-def test_large_tensors_can_be_left_out(root):
+def test_large_tensors_are_written_on_request_only(root, monkeypatch):
+    monkeypatch.setattr("inference_kernels.materialize.SIZE_LIMIT", 127)
     weight(root).unlink()
-    result = command("materialize_seeded.py", "--root", root, "--max-bytes", 127)
+    result = command("materialize_seeded.py", "--root", root)
     assert result.summary == {"written": 0, "present": 0, "skipped_by_size": 1, "bytes": 0}
     assert not weight(root).exists()
+    assert command("materialize_seeded.py", "--root", root, "--all").summary["written"] == 1
 
 
 def test_only_what_one_definition_reads(tmp_path):
