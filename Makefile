@@ -26,8 +26,9 @@ install: .venv/.installed
 	$(PIP) --require-hashes --no-deps -r requirements/flashinfer-bench.txt
 	touch $@
 
-.venv/.tested-with: .venv/.installed requirements/test.txt
+.venv/.tested-with: .venv/.installed requirements/test.txt requirements/plot.txt
 	$(PIP) --require-hashes -r requirements/test.txt
+	$(PIP) --require-hashes -r requirements/plot.txt
 	touch $@
 
 # SGLang with torch of its own; several GB. Captures change over to this environment by themselves.
@@ -62,8 +63,10 @@ bench: install
 	$(BIN)/python benchmarks/bench_import.py >> results/summaries/tool_benchmarks.jsonl
 	$(BIN)/python benchmarks/bench_compare.py >> results/summaries/tool_benchmarks.jsonl
 
-docs: install
+# Pages and pictures; the pictures keep their bytes with the pinned Matplotlib only.
+docs: .venv/.tested-with
 	$(BIN)/python scripts/build_docs.py
+	$(BIN)/python scripts/plot_shape_distributions.py
 
 pack: install
 	$(BIN)/python scripts/pack.py

@@ -2,7 +2,7 @@
 """Judge one candidate against its task and the task's baseline.
 
 Exit code: 0 accepted (every workload passes every check), 1 rejected, 2 could not judge. The speedup is
-reported; it is not a condition.
+reported; it is not a condition. With --validation-only no baseline is needed.
 """
 
 import argparse
@@ -18,15 +18,19 @@ def main() -> int:
     options = parse()
     from inference_kernels.definitions import load_definition
     from inference_kernels.judge_duel import duel, find_baseline, verdict
+    from inference_kernels.judge_engine import benchmark
     from inference_kernels.judge_solutions import read_candidate
 
     candidate = read_candidate(options.candidate, options.root, options.task)
     definition = load_definition(options.root, str(candidate.get("definition")))
     with judge_cli.judging(options) as judge:
         task = judge.task(definition["name"])
-        baseline = find_baseline(options.root, task, options.baseline)
         only = judge_cli.chosen_workloads(task, options.dev)
-        pairs = list(duel(judge, definition, candidate, baseline, only))
+        if options.validation_only and not options.baseline:
+            pairs = [(record, {}) for record in benchmark(judge, definition, candidate, only, set())]
+        else:
+            baseline = find_baseline(options.root, task, options.baseline)
+            pairs = list(duel(judge, definition, candidate, baseline, only))
     result = verdict(pairs)
     show(pairs, result)
     if not result["judged"]:
@@ -39,7 +43,7 @@ def show(pairs: list, result: dict) -> None:
 
     rows = []
     for one, other in pairs:
-        own, theirs = (record["timing"].get(record["timed"], {}) for record in (one, other))
+        own, theirs = (record.get("timing", {}).get(one["timed"], {}) for record in (one, other))
         rows.append({"workload": one["workload"][:8], "status": one["status"],
                      "axes": ", ".join(f"{name}={size}" for name, size in one["axes"].items()),
                      "speedup": number(result["speedups"].get(one["workload"])),

@@ -227,6 +227,18 @@ def test_judge_rejects_and_says_why(root, tmp_path):
         assert done.returncode == 1 and words in done.stdout and "rejected" in done.stdout, done.stderr
 
 
+def test_validation_alone_needs_no_baseline(root, tmp_path):
+    for path in (root / "solutions").rglob("*.json"):
+        path.unlink()
+    for name, source, code in (("right", judge_toy.HONEST, 0),
+                               ("wrong", judge_toy.HONEST.replace("* scale", ""), 1)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(judge_toy.solution(source, name)))
+        done = command(root, "judge_solution.py", path, "--validation-only")
+        assert done.returncode == code, done.stdout + done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["geometric_mean"] is None
+
+
 def test_judge_cannot_judge(root, tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST, "c")))

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Write licenses/packages.json: what the packages of the project's environments state about their licences.
+
+Run it after requirements/ changed and the environments were built again, then run build_docs.py. Rows of
+pinned packages that the environments lack are kept.
+"""
+
+import argparse
+from importlib.metadata import distributions
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, print_json, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("environments", nargs="*", type=Path, metavar="ENVIRONMENT",
+                        default=[REPOSITORY / ".venv", REPOSITORY / ".venv-engine"],
+                        help="virtual environments to read (default: .venv .venv-engine)")
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="root whose file is written")
+    options = parser.parse_args()
+    from inference_kernels import files, licences
+    from inference_kernels.errors import EnvironmentMissing
+
+    folders = []
+    for environment in options.environments:
+        found = sorted(environment.glob("lib/python3*/site-packages"))
+        if not found:
+            raise EnvironmentMissing(expected="a virtual environment", found="none", where=str(environment),
+                                     remedy="run `make install` and `make engine`")
+        folders += found
+    found = licences.package_rows(distributions(path=[str(folder) for folder in folders]))
+    rows = licences.merged_rows(found, options.root)
+    files.write_json(options.root / licences.PACKAGES, rows)
+    stated = sum(row["stated_in"] != "-" for row in rows)
+    print_json({"packages": len(rows), "stated": stated})
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Write docs/figures: workloads by exact shape, tolerance used by outputs, ranges of inputs.
+
+Reads definitions, workloads and capture records only: no GPU, no tensor files, no torch. Needs Matplotlib
+(requirements/plot.txt). Prints the changed files.
+"""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, fail, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY,
+                        help="dataset root (default: this repository)")
+    parser.add_argument("--output", type=Path, metavar="DIR",
+                        help="folder of the figures (default: docs/figures of the root)")
+    parser.add_argument("--definition", metavar="NAME", help="only the shapes of this definition")
+    parser.add_argument("--check", action="store_true",
+                        help="change nothing; exit 1 if a figure is out of date")
+    options = parser.parse_args()
+    from inference_kernels import figures
+    from inference_kernels.definitions import require_dataset
+    from inference_kernels.figure_canvas import require_matplotlib
+
+    require_matplotlib(exact=options.check)
+    require_dataset(options.root)
+    output = options.output or options.root / "docs" / "figures"
+    if options.check:
+        differences = figures.figure_differences(options.root, output, options.definition)
+        for difference in differences:
+            fail(difference.line())
+        return 1 if differences else 0
+    for path in figures.write_figures(options.root, output, options.definition):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
