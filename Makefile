@@ -7,13 +7,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet
 
-.PHONY: run test install engine capture-ltx bench docs pack clean
+.PHONY: run test test-distribution install engine capture-ltx bench docs pack clean
 
 run: install
 	$(BIN)/python scripts/verify.py
 
 test: .venv/.tested-with
 	$(BIN)/python -m pytest
+
+# The distribution path with the real engine (needs `make engine`); the miniature of it is in `make test`.
+test-distribution: .venv/.tested-with engine
+	TEST_DISTRIBUTION=1 $(BIN)/python -m pytest tests/cpu/test_modal_engine.py
 
 install: .venv/.installed
 
