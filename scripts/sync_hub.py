@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Exchange the dataset with its repository on the Hugging Face Hub: pull tensors, publish, verify.
+
+pull replaces Git LFS pointers of the selected workloads by tensors, each verified by hash; into an empty
+folder it brings the records first, with the starter tensors that a clone has. publish sends what the Hub
+lacks, tensors first and records last. verify compares every file with the Hub's listing. All three resume:
+run the same command again. pull and verify need the standard library only, publish the extra `hub`; a private
+repository needs a token (HF_TOKEN, or `hf auth login`).
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
+from inference_kernels.hub_client import DEFAULT_REPOSITORY, check_repository
+
+
+def main() -> int:
+    options = arguments().parse_args()
+    check_repository(options.repository)
+    return {"pull": pull, "publish": publish, "verify": verify}[options.action](options)
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--root", type=Path, default=REPOSITORY,
+                        help="dataset root (default: this repository)")
+    common.add_argument("--repository", default=DEFAULT_REPOSITORY, metavar="OWNER/NAME",
+                        help=f"dataset repository on the Hub (default: {DEFAULT_REPOSITORY})")
+    common.add_argument("--jobs", type=positive, default=os.cpu_count(), metavar="N",
+                        help="files fetched or hashed at a time (default: one for each core)")
+    common.add_argument("--attempts", type=positive, default=8, metavar="N",
+                        help="tries of each step while the Hub is busy (default: 8)")
+    common.add_argument("--batch-seconds", type=positive, default=600, metavar="N",
+                        help="time limit of a batch, plus one second for each MB (default: 600)")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{pull,publish,verify}")
+    add_pull(actions.add_parser("pull", parents=[common],
+                                help="fetch tensors (and into an empty folder, records)"))
+    add_publish(actions.add_parser("publish", parents=[common], help="send what the Hub lacks"))
+    checked = actions.add_parser("verify", parents=[common], help="compare the checkout with the Hub by hash")
+    checked.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
+    checked.add_argument("--dry-run", action="store_true", help="count what would be compared; no network")
+    return parser
+
+
+def add_pull(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
+    parser.add_argument("--definition", action="append", default=[], metavar="NAME",
+                        help="workloads of this definition only; may be repeated")
+    parser.add_argument("--class", action="append", default=[], dest="classes", metavar="CLASS",
+                        help="workloads of this class only: published, contest or seeded; may be repeated")
+    parser.add_argument("--workload", action="append", default=[], metavar="UUID",
+                        help="this workload only; may be repeated")
+    parser.add_argument("--max-bytes", type=positive, metavar="N",
+                        help="fetch whole workloads up to N bytes, smallest first, definitions in turn")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="plan from local records and pointers; no network")
+
+
+def add_publish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch-files", type=int, choices=range(1, 101), default=100, metavar="N",
+                        help="files in one commit at most, 1 to 100 (default: 100)")
+    parser.add_argument("--batch-bytes", type=positive, default=5 * 10**9, metavar="N",
+                        help="bytes in one commit at most; a larger file goes alone (default: 5 GB)")
+    parser.add_argument("--card", type=Path, metavar="FILE",
+                        help="also write the dataset card, which is published as README.md, to FILE")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="plan the batches and check limits; no network")
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def pull(options: argparse.Namespace) -> int:
+    from inference_kernels import hub_client, hub_publish, hub_pull
+    from inference_kernels.definitions import require_dataset
+    from inference_kernels.hub_select import Selection
+
+    selection = Selection(tuple(options.definition), tuple(options.classes), tuple(options.workload),
+                          options.max_bytes)
+    state, patience = hub_pull.Checkout(options.root, None), waits(options)
+    if options.dry_run:
+        require_dataset(options.root)
+        chosen, fetches = hub_pull.plan_tensors(state, selection)
+        return finish(state.findings, {"dry_run": True} | hub_pull.summary(chosen, fetches))
+    reader = hub_client.open_reader(options.repository)
+    commit, state.remote = hub_publish.listing(reader, options.revision, patience, tell)
+    records = 0
+    for group in hub_pull.plan_records(state) if hub_pull.needs_records(options.root) else []:
+        hub_pull.check_space(options.root, group)
+        records += fetch(reader, commit, state, group, options)
+    chosen, fetches = hub_pull.plan_tensors(state, selection)
+    hub_pull.check_space(options.root, fetches)
+    pointers = hub_pull.write_pointers(state)
+    done = fetch(reader, commit, state, fetches, options)
+    return finish(state.findings, {"commit": commit, "records_fetched": records, "pointers_written": pointers,
+                                   "tensors_fetched": done} | hub_pull.summary(chosen, fetches))
+
+
+def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> int:
+    from inference_kernels import hub_pull
+    done = hub_pull.fetch_all(reader, commit, state, fetches, waits(options), tell, options.jobs)
+    return sum(1 for _ in progress(done, len(fetches), "pull"))
+
+
+def publish(options: argparse.Namespace) -> int:
+    from inference_kernels import files, hub_client, hub_files, hub_publish, hub_verify
+    from inference_kernels.hub_ledger import Ledger
+
+    if not options.dry_run:
+        writer = hub_client.open_writer(options.repository)
+    found = hub_publish.publishable(options.root, options.repository)
+    for error in hub_files.damaged(found, options.jobs):
+        raise error
+    if options.card:
+        files.write_bytes(options.card, next(item.source for item in found if item.path == hub_files.CARD))
+    limits = options.batch_files, options.batch_bytes
+    if options.dry_run:
+        plan = hub_publish.make_plan(found, None, *limits)
+        for batch in plan.batches:
+            print(batch.describe())
+        return finish(plan.findings, {"dry_run": True} | plan.summary())
+    reader, patience = hub_client.open_reader(options.repository), waits(options)
+    _, remote = hub_publish.listing(reader, "main", patience, tell)
+    plan = hub_publish.make_plan(found, remote, *limits)
+    if not plan.findings.count("error"):
+        hub_publish.send(plan, writer, Ledger(options.root, options.repository), patience, tell)
+        _, remote = hub_publish.listing(reader, "main", patience, tell)
+        hub_verify.compare(found, remote, plan.findings)
+    return finish(plan.findings, plan.summary())
+
+
+def verify(options: argparse.Namespace) -> int:
+    from inference_kernels import hub_client, hub_publish, hub_verify
+    from inference_kernels.findings import Findings
+
+    found, findings = hub_publish.publishable(options.root, options.repository), Findings()
+    result: dict[str, Any] = {"files": len(found), "bytes": sum(item.size for item in found)}
+    if options.dry_run:
+        return finish(findings, {"dry_run": True} | result)
+    reader = hub_client.open_reader(options.repository)
+    commit, remote = hub_publish.listing(reader, options.revision, waits(options), tell)
+    hub_verify.verify(found, remote, options.jobs, findings)
+    return finish(findings, result | {"commit": commit, "on_the_hub": len(remote)})
+
+
+def waits(options: argparse.Namespace) -> Any:
+    from inference_kernels.hub_retry import Patience
+    return Patience(attempts=options.attempts, batch_s=options.batch_seconds)
+
+
+def tell(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def finish(findings: Any, result: dict[str, Any]) -> int:
+    """Findings one a line, then the JSON line; 1 if there are errors."""
+    for finding in findings.items:
+        print(finding.line())
+    print_json(result | {"errors": findings.count("error"), "warnings": findings.count("warning")})
+    return 1 if findings.count("error") else 0
+
+
+if __name__ == "__main__":
+    run_main(main)
