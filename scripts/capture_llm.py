@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inference_kernels.cli import print_json, run_main
+from inference_kernels.llm_agentx import require_cases, served_profile
 from inference_kernels.llm_capture import Options, capture, serve
-from inference_kernels.llm_profiles import KINDS, PROFILES, find_profile
+from inference_kernels.llm_profiles import KINDS, PROFILES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         help="context length of the engine (default: the profile's)")
     add("--engine-flag", action="append", default=[], metavar="NAME=JSON",
         help="override a flag of sglang.Engine; repeatable, recorded")
-    add("--model-id", help="of a published checkpoint")
+    add("--model-id", help="of a published checkpoint (default: the one that the profile names)")
     add("--model-revision", help="of a published checkpoint")
     add("--only-serve", action="store_true", help="serve the cases and leave the run to be validated")
     return result
@@ -42,14 +43,17 @@ def parser() -> argparse.ArgumentParser:
 
 def options(arguments: argparse.Namespace, refuse) -> Options:
     """Check the arguments against the profile; `refuse(message)` ends the program."""
-    cases = find_profile(arguments.kind, arguments.profile).cases
+    profile = served_profile(arguments.kind, arguments.profile, arguments.max_output_tokens)
+    cases = profile.cases
+    if profile.phases:
+        require_cases(arguments.kind, arguments.case or [])
     for name in arguments.case or []:
         if name not in cases:
             refuse(f"--case {name!r}: choose from {', '.join(cases) or 'none'}")
     chosen = arguments.case or [name for name, case in cases.items() if case.default]
     if not chosen:
-        refuse(f"profile {arguments.profile} of {arguments.kind} has no cases: they come from "
-               f"agentx_shapes.json")
+        refuse(f"profile {arguments.profile} of {arguments.kind} has no cases: its workloads "
+               f"come from import_mlsys26_gdn.py")
     for name in ("max_output_tokens", "context_limit"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             refuse(f"--{name.replace('_', '-')} must be >= 1")

@@ -21,8 +21,10 @@ from .diffusion_kinds import PLUGIN, describe_hardware
 from .errors import CaptureError
 from .files import canonical_json, read_json, write_json
 from .hopper_routes import SUBSTITUTIONS
+from .llm_agentx import TracedCase, TracedPrompt, base_ids, cached_ranges, served_profile, trace_record
 from .llm_hooks import READY
-from .llm_profiles import TOKEN_RULE, Case, Profile, Prompt, expected_definitions, find_profile
+from .llm_profiles import Case, Profile, Prompt, expected_definitions
+from .llm_requests import check_answers, flush, generate
 from .recorder import RUN_VARIABLE
 from .run_folder import RunFolder
 from .seeded_checkpoint import read_recipes
@@ -30,7 +32,6 @@ from .seeded_checkpoint import read_recipes
 PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
 # The engine lowers max_new_tokens without a word when prompt and output come this close to the context.
 CONTEXT_MARGIN = 7
-FLUSH_ATTEMPTS = 20
 Report = Callable[[str], None]
 
 
@@ -51,7 +52,7 @@ class Options:
 
     @property
     def profile(self) -> Profile:
-        return find_profile(self.kind, self.profile_name)
+        return served_profile(self.kind, self.profile_name, self.max_output_tokens)
 
     @property
     def log(self) -> Path:
@@ -104,6 +105,8 @@ def serve(options: Options, report: Report) -> None:
     with engine_output(options.log) as console:
         def say(line: str) -> None:
             print(line, file=console, flush=True)
+        if options.profile.phases:
+            base_ids(options.model_path)  # an unfit tokenizer is refused before the engine loads
         started = time.monotonic()
         import sglang
         engine = sglang.Engine(model_path=str(options.model_path), **engine_flags(options))
@@ -129,55 +132,21 @@ def require_hooks(run: RunFolder) -> None:
 def serve_case(options: Options, run: RunFolder, engine: Any, name: str) -> float:
     """Flush, predecessor, target requests; seconds of the target."""
     profile, case = options.profile, options.profile.cases[name]
+    prompts, outputs = [tokens(options, prompt) for prompt in case.prompts], output_tokens(options, case)
+    before = tokens(options, case.predecessor) if case.predecessor else None
     flush(engine)
-    if case.predecessor:
-        generate(engine, [tokens(case.predecessor, profile)], 1)
-    prompts = [tokens(prompt, profile) for prompt in case.prompts]
-    run.begin_case(name, describe_request(options, case, prompts))
+    if before:
+        check_answers(f"predecessor of {name}", [before], generate(engine, [before], [1]), [1], [(0, 0)])
+    run.begin_case(name, describe_request(options, case, prompts, before))
     started = time.monotonic()
-    answers = generate(engine, prompts, output_tokens(options, case))
+    answers = generate(engine, prompts, outputs)
     seconds = time.monotonic() - started
     run.raise_hook_errors()
-    counts = check_answers(name, case, prompts, answers, output_tokens(options, case))
+    cached = cached_ranges(profile, case, prompts, before)
+    counts = check_answers(name, prompts, answers, outputs, cached, profile.page_size)
     complete_requests(run, name, counts)
     run.finish_case(name, [], seconds)
     return seconds
-
-
-def generate(engine: Any, prompts: list[list[int]], new_tokens: int) -> list[dict[str, Any]]:
-    """Greedy tokens of all prompts, submitted together."""
-    sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
-    answers = engine.generate(input_ids=prompts, sampling_params=sampling)
-    return answers if isinstance(answers, list) else [answers]
-
-
-def flush(engine: Any, wait: Callable[[float], None] = time.sleep) -> None:
-    """Empty the caches; the engine refuses while it still works on something."""
-    for _ in range(FLUSH_ATTEMPTS):
-        answer = engine.flush_cache()
-        if answer.success:
-            return
-        wait(0.5)
-    raise CaptureError(expected="an idle engine whose cache can be flushed",
-                       found=answer.message or "a refusal",
-                       where="flush_cache", remedy="send the engine no requests of your own")
-
-
-def check_answers(name: str, case: Case, prompts: list[list[int]], answers: list[dict], new_tokens: int
-                  ) -> dict[str, list[int]]:
-    """Token counts of all requests; CaptureError if one of them is not as planned."""
-    found = {key: [int(answer["meta_info"][key]) for answer in answers]
-             for key in ("prompt_tokens", "completion_tokens", "cached_tokens")}
-    low, high = case.cached
-    for key, expected, holds in (
-            ("prompt_tokens", [len(prompt) for prompt in prompts], None),
-            ("completion_tokens", [new_tokens] * len(prompts), None),
-            ("cached_tokens", f"{low} to {high}",
-             all(low <= count <= high for count in found["cached_tokens"]))):
-        if not (found[key] == expected if holds is None else holds):
-            raise CaptureError(expected=f"{key} {expected}", found=f"{found[key]}", where=name,
-                               remedy="see the engine's log: a request was clipped, or the cache missed")
-    return found
 
 
 def complete_requests(run: RunFolder, name: str, counts: dict[str, list[int]]) -> None:
@@ -191,24 +160,34 @@ def complete_requests(run: RunFolder, name: str, counts: dict[str, list[int]]) -
             write_json(path, call)
 
 
-def describe_request(options: Options, case: Case, prompts: list[list[int]]) -> dict[str, Any]:
+def describe_request(options: Options, case: Case, prompts: list[list[int]],
+                     before: list[int] | None) -> dict[str, Any]:
     """The request as it goes into the records, and `keep`, which is for the hooks only."""
     digest = hashlib.sha256(canonical_json(prompts).encode()).hexdigest()
     request = {"prompt_tokens": [len(prompt) for prompt in prompts],
                "output_tokens": output_tokens(options, case),
-               "prompt_rule": TOKEN_RULE, "prompt_sha256": digest, "keep": case.keep}
-    if case.predecessor:
-        request["predecessor_tokens"] = case.predecessor.length
+               "prompt_rule": options.profile.prompt_rule, "prompt_sha256": digest, "keep": case.keep}
+    if before:
+        request["predecessor_tokens"] = len(before)
+    if isinstance(case, TracedCase):
+        request |= trace_record(options.profile, case, base_ids(options.model_path), prompts, before)
     return request
 
 
-def tokens(prompt: Prompt, profile: Profile) -> list[int]:
-    return prompt.tokens(profile.tokens, profile.image_token)
+def tokens(options: Options, prompt: Prompt | TracedPrompt) -> list[int]:
+    if isinstance(prompt, TracedPrompt):
+        return prompt.tokens(base_ids(options.model_path))
+    return prompt.tokens(options.profile.tokens, options.profile.image_token)
 
 
-def output_tokens(options: Options, case: Case) -> int:
+def output_tokens(options: Options, case: Case) -> list[int]:
     limit = options.max_output_tokens
-    return case.output_tokens if limit is None else min(case.output_tokens, limit)
+    return [count if limit is None else min(count, limit) for count in case.outputs]
+
+
+def longest(options: Options, case: Case) -> int:
+    """Tokens of the longest sequence, prompt and output together."""
+    return max(prompt.length + count for prompt, count in zip(case.prompts, output_tokens(options, case)))
 
 
 def check_flags(options: Options) -> None:
@@ -230,7 +209,7 @@ def check_context(options: Options) -> None:
     limit = engine_flags(options)["context_length"]
     for name in options.cases:
         case = options.profile.cases[name]
-        need = case.longest + output_tokens(options, case) + CONTEXT_MARGIN
+        need = longest(options, case) + CONTEXT_MARGIN
         if need > limit:
             raise CaptureError(expected=f"a context of at least {need} tokens", found=f"{limit}", where=name,
                                remedy="raise --context-limit, or leave the case out")
@@ -295,11 +274,12 @@ def describe_model(options: Options) -> tuple[dict[str, Any], dict[str, dict]]:
                            found="a seeded one" if found else "no seeded_recipe.json",
                            remedy="pass --profile, or write the checkpoint with make_seeded_checkpoint.py")
     if not found:
-        if not options.model_id or not options.model_revision:
+        model_id = options.model_id or options.profile.checkpoint
+        if not model_id or not options.model_revision:
             raise CaptureError(expected="--model-id and --model-revision", found="neither or one",
                                where=str(path),
                                remedy="name the published checkpoint and its pinned revision")
-        return {"id": options.model_id, "revision": options.model_revision, "config_sha256": digest}, {}
+        return {"id": model_id, "revision": options.model_revision, "config_sha256": digest}, {}
     document, recipes = found
     if (document["kind"], document["config_sha256"]) != (options.kind, digest):
         raise CaptureError(expected=f"kind {document['kind']} with the configuration of its recipe",

@@ -2,8 +2,7 @@
 class.
 
 A case of the seeded profile is authored here, in token ids that follow an integer rule: those models have no
-tokenizer. Cases of the published profile come from `agentx_shapes.json` and have the same form. Standard
-library only.
+tokenizer. `llm_agentx` adds the cases of `agentx_shapes.json` to a published profile. Standard library only.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from .qwen_hooks import ATTENTION, INDEX
 # phase -> definition -> forward passes to keep, from 0; decode passes count only with the whole batch.
 Keep = dict[str, dict[str, list[int]]]
 TOKEN_RULE = "arithmetic-v1: id = 3 + (7 i^2 + 613 (2 s + 1) i + 7919 s) mod m, s the prompt's number"
+SPAN_RULE = ("span-v1: block -> 64 tokens of the authored text, read as a circle, from the position SHA-256"
+             "(session, NUL, block id), first 8 bytes big-endian, mod the text's number of tokens")
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class Case:
     default: bool = True
 
     @property
-    def longest(self) -> int:
-        return max(prompt.length for prompt in self.prompts)
+    def outputs(self) -> list[int]:
+        """Tokens to generate for each prompt."""
+        return [self.output_tokens] * len(self.prompts)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Profile:
     substitutions: keys of `hopper_routes.SUBSTITUTIONS`, applied on GPUs of compute capability 9.x only.
     blackwell_environment: variables that select the same formats where the GPU supports them.
     tokens: ids of prompts lie in 3 .. tokens - 1. ties: definitions whose selection may differ by near-ties.
+
+    For AgentX cases only: checkpoint: repository of the pinned checkpoint (no published source prints its
+    revision). phases: definitions to keep in prefill and in decode. page_size: of the prefix cache, in
+    tokens. hit_slack: tokens by which a cache hit may stay below the whole pages of a shared prefix.
     """
 
     layers: dict[str, int]
@@ -83,6 +89,11 @@ class Profile:
     tokens: int = 0
     image_token: int | None = None
     ties: tuple[str, ...] = ()
+    prompt_rule: str = TOKEN_RULE
+    checkpoint: str = ""
+    phases: dict[str, list[str]] = field(default_factory=dict)
+    page_size: int = 1
+    hit_slack: int = 0
 
 
 EAGER = {"skip_tokenizer_init": True, "enable_multimodal": False, "cuda_graph_backend_decode": "disabled",
@@ -169,17 +180,23 @@ SEEDED = {
                             "linear_attn_decode_backend": "flashinfer", "max_running_requests": 8,
                             "mem_fraction_static": 0.5, "context_length": 65536}),
 }
+# SGLang 0.5.23 forces both page sizes. Qwen's recurrent states are kept at the ends of prefill chunks, so a
+# hit can stay up to one chunk below the shared prefix.
 PUBLISHED = {
     "deepseek41": Profile(
+        checkpoint="deepseek-ai/DeepSeek-V4.1-Flash", prompt_rule=SPAN_RULE, page_size=256,
+        phases={"prefill": [ROUTER, SPARSE_128, SPARSE_640, *GROUPED], "decode": [ROUTER, MIXED, *GROUPED]},
         layers={SPARSE_128: 1, SPARSE_640: 10, MIXED: 10, ROUTER: 20, GATE_UP: 20, DOWN: 20},
         flags=DEEPSEEK_FLAGS | {"tp_size": 4, "ep_size": 4, "dp_size": 1, "chunked_prefill_size": 4096,
-                                "context_length": 1_048_576},
+                                "schedule_policy": "fcfs", "context_length": 1_048_576},
         environment=DEEPSEEK_ENVIRONMENT, blackwell_environment=V41_LAYOUT, substitutions=HOPPER,
         ties=(ROUTER,)),
     "qwen-next": Profile(
+        checkpoint="nvidia/Qwen3.8-Flash-Next-NVFP4", prompt_rule=SPAN_RULE, page_size=64, hit_slack=4096,
+        phases={"prefill": [INDEX, ATTENTION], "decode": [INDEX, ATTENTION]},
         layers={INDEX: 23, ATTENTION: 23}, ties=(INDEX,),
         flags=QWEN_FLAGS | {"ple_offload_embedding": True, "chunked_prefill_size": 4096,
-                            "context_length": 262_144}),
+                            "schedule_policy": "fcfs", "context_length": 262_144}),
     "qwen3-next-gdn": Profile(
         layers={PREFILL: 21, DECODE: 21},
         flags=QWEN_FLAGS | {"tp_size": 4, "page_size": 64, "chunked_prefill_size": 8192,

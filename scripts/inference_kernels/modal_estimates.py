@@ -11,6 +11,7 @@ from .agentx_published import CONTEXT_LIMITS
 from .agentx_shapes import Case, load_cases
 from .diffusion_kinds import KINDS
 from .errors import CaptureError
+from .llm_agentx import served_profile
 from .llm_profiles import find_profile
 from .modal_spec import MODELS
 
@@ -51,7 +52,7 @@ def planned_cases(kind: str, profile: str, chosen: list[str] | None, num_outputs
         return [Planned(name, TEXT_VALIDATION_SECONDS) for name in names]
     traced = {name: case for name, case in load_cases().items() if kind in case.kinds}
     serial = [name for name, case in traced.items() if case.mode == "serial"]
-    served = find_profile(kind, profile).cases
+    served = served_profile(kind, profile).cases
     return [Planned(name, traced_seconds(kind, traced[name], output_limit), _missing(traced[name], served))
             for name in _choose(list(traced), chosen, serial)]
 

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from .errors import CaptureError
 from .hashing import sha256_file
+from .llm_profiles import PUBLISHED
 
 ENGINE_IMAGE = "lmsysorg/sglang@sha256:ddae0e399d3d94f7827f16183301cf8dac4cf0eae0ef25590b7dac5881d713d8"
 APP = "inference-kernels"
@@ -69,10 +70,10 @@ MODELS = {
     "image": Model("Qwen Image 2.1 Turbo", "qwen-image-2.1-turbo", (Repository("Qwen/Qwen-Image-2.1-Turbo"),),
                    gpus=1, gigabytes=60, memory_gib=128, text=False),
     "qwen-next": Model("Qwen 3.8 Flash-Next NVFP4", "qwen3.8-flash-next-nvfp4",
-                       (Repository("nvidia/Qwen3.8-Flash-Next-NVFP4"),),
+                       (Repository(PUBLISHED["qwen-next"].checkpoint),),
                        gpus=1, gigabytes=200, memory_gib=512, text=True),
     "deepseek41": Model("DeepSeek V4.1 Flash", "deepseek-v4.1-flash",
-                        (Repository("deepseek-ai/DeepSeek-V4.1-Flash"),),
+                        (Repository(PUBLISHED["deepseek41"].checkpoint),),
                         gpus=4, gigabytes=511, memory_gib=768, text=True),
     "ltx25": Model("LTX-2.5", "LTX-2.5-Diffusers",
                    (Repository("Lightricks/LTX-2.5", folder="original"),

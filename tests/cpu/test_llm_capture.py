@@ -10,14 +10,7 @@ from inference_kernels import llm_capture
 from inference_kernels.errors import CaptureError
 from inference_kernels.files import read_json, write_json
 from inference_kernels.llm_capture import Options, check_answers, flush, pending_cases, serve_case
-from inference_kernels.llm_profiles import (
-    PROFILES,
-    SEEDED,
-    Case,
-    Prompt,
-    expected_definitions,
-    find_profile,
-     keep)
+from inference_kernels.llm_profiles import PROFILES, SEEDED, expected_definitions, find_profile
 from inference_kernels.run_folder import RunFolder
 
 HARDWARE = {"device": "cuda", "name": "toy", "compute_capability": "9.0", "cuda": "13.0"}
@@ -50,9 +43,10 @@ class ToyEngine:
 
     def generate(self, input_ids, sampling_params):
         self.asked.append((input_ids, sampling_params))
-        return [{"meta_info": {"prompt_tokens": len(ids), "cached_tokens": self.cached,
-                               "completion_tokens": sampling_params["max_new_tokens"] - self.clip}}
-                for ids in input_ids]
+        first = len(self.asked) == 1
+        return [{"meta_info": {"prompt_tokens": len(ids), "cached_tokens": 0 if first else self.cached,
+                               "completion_tokens": sampling["max_new_tokens"] - self.clip}}
+                for ids, sampling in zip(input_ids, sampling_params, strict=True)]
 
 
 @pytest.mark.parametrize("profile, kind", [(name, kind)
@@ -66,7 +60,7 @@ def test_profiles_are_consistent(profile, kind):
             last = case.output_tokens - \
                 2 if phase == "decode" else (sum(p.length for p in case.prompts) - 1) // chunk
             assert all(step <= last for numbers in steps.values() for step in numbers)
-        assert case.longest + case.output_tokens + 7 <= found.flags["context_length"]
+        assert max(p.length for p in case.prompts) + case.output_tokens + 7 <= found.flags["context_length"]
     if profile == "seeded":
         defaults = [name for name, case in found.cases.items() if case.default]
         assert expected_definitions(found, defaults) == list(found.layers)
@@ -112,7 +106,7 @@ def test_a_case_is_flushed_prepared_served_and_described(options):
     serve_case(options, run, engine, "cached_prefix")
     (before, first), (target, second) = engine.asked
     assert engine.flushed == 1 and before[0][:64] == target[0][:64] and len(target[0]) == 74
-    assert (first["max_new_tokens"], second["max_new_tokens"]) == (1, 4) and second["ignore_eos"]
+    assert [sampling["max_new_tokens"] for sampling in first + second] == [1, 4] and second[0]["ignore_eos"]
     assert read_json(run.root / "calls" / "a.json")["record"]["request"] == {
         "case": "cached_prefix", "prompt_tokens": [74], "completion_tokens": [4], "cached_tokens": [64]}
     assert pending_cases(options, run) == ["short_request"]
@@ -130,7 +124,7 @@ def test_clipped_outputs_and_missed_caches_are_errors(options, engine, message):
 def test_a_lost_prompt_token_is_an_error():
     answer = {"meta_info": {"prompt_tokens": 2, "completion_tokens": 4, "cached_tokens": 0}}
     with pytest.raises(CaptureError, match="prompt_tokens"):
-        check_answers("case", Case((Prompt(1, 3),), keep()), [[3, 4, 5]], [answer], 4)
+        check_answers("case", [[3, 4, 5]], [answer], [4], [(0, 0)])
 
 
 def test_a_busy_engine_is_waited_for_and_then_refused():

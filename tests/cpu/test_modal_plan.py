@@ -120,6 +120,14 @@ def test_a_case_that_cannot_be_sent_is_shown_in_the_plan_and_not_run(line, words
     require_one_line(run(f"{line} --runner local --local-root {tmp_path}"), "cases that can be sent", words)
 
 
+@pytest.mark.parametrize("kind, names", [
+    ("deepseek41", ["short_request", "cold_main", "full_context_p50", "full_context_p90", "full_context_max",
+                    "overlap_p50"]),
+    ("qwen-next", ["short_request", "cold_main", "overlap_p50"])])
+def test_every_case_with_block_ids_can_be_sent(kind, names):
+    make(kind, cases=names).require_sendable()
+
+
 def make(kind="image", **changes) -> Plan:
     return Plan(Choices(**{"name": "x", "kind": kind, "code_sha256": "0" * 64} | changes))
 
