@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import check_blobs
+from . import check_blobs, check_solutions
 from .constraints import check_constraint, names_in, refusal
 from .definitions import const_axes, definition_files, read_definition, require_dataset, resolve_shape
 from .errors import DatasetError, PackError, SchemaError
@@ -62,6 +62,8 @@ def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> C
     _workloads(state)
     _records(state)
     _tasks(state)
+    if only is None:
+        check_solutions.check(state)
     check_blobs.check(state, jobs, progress)
     _constraints(state)
     return state

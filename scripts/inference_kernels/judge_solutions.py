@@ -1,6 +1,5 @@
 """Solutions: where they lie, how a candidate is read, what can be said against one without importing it."""
 
-import ast
 import importlib.metadata
 import re
 from pathlib import Path
@@ -11,7 +10,7 @@ from .errors import SchemaError
 from .files import canonical_json, read_json, read_text
 from .judge_verdicts import CannotJudge, Rejected
 from .native import check_native
-from .schema import unknown_keys
+from .schema import parameter_count, unknown_keys
 
 DEFAULT_ENTRY = "main.py::run"
 PYTHON_LANGUAGES = ("python", "triton", "tilelang")
@@ -68,18 +67,6 @@ def folder_solution(folder: Path, definition: dict) -> dict[str, Any]:
     return {"name": folder.resolve().name, "definition": definition["name"], "author": "candidate",
             "spec": spec,
             "sources": sources}
-
-
-def parameter_count(source: str, function: str) -> int | None:
-    """Positional parameters of a top-level function; None if it is not there or takes any number."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return None
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function and not node.args.vararg:
-            return len(node.args.posonlyargs) + len(node.args.args)
-    return None
 
 
 def require_sound(solution: dict[str, Any], definition: dict) -> None:

@@ -191,3 +191,15 @@ def _scalar_fits(value: Any, dtype: str) -> bool:
     if dtype == "bool":
         return type(value) is bool
     return type(value) is int if re.fullmatch(r"int\d+", dtype) else type(value) in (int, float)
+
+
+def parameter_count(source: str, function: str) -> int | None:
+    """Positional parameters of a top-level function; None if it is not there or takes any number."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function and not node.args.vararg:
+            return len(node.args.posonlyargs) + len(node.args.args)
+    return None

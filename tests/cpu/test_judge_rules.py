@@ -23,7 +23,8 @@ from inference_kernels.judge_lock import locked, lock_path, network_warning
 from inference_kernels.judge_outputs import check_memory, check_output, output_list
 from inference_kernels.judge_run import untouched_elements
 from inference_kernels.judge_selection import describe_selection
-from inference_kernels.judge_solutions import folder_solution, parameter_count, read_candidate, require_sound
+from inference_kernels.judge_solutions import folder_solution, read_candidate, require_sound
+from inference_kernels.schema import parameter_count
 from inference_kernels.judge_stats import geometric_mean, quantile, require_comparable, summarise
 from inference_kernels.judge_verdicts import CannotJudge, Rejected
 
