@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .check import Checked
 
 FLAG = "destination_passing_style"
+PYTHON_LANGUAGES = ("python", "triton", "tilelang")
 
 
 def check(state: "Checked") -> None:
@@ -36,17 +37,24 @@ def solution_errors(solution: dict[str, Any], path: Path, definitions: dict[str,
     errors = unknown_keys("solution", solution, where) + native_errors("solution", solution, where)
     if errors:
         return errors
-    definition, spec = definitions.get(solution["definition"]), solution["spec"]
-    faults = []
+    definition = definitions.get(solution["definition"])
     if definition is None:
-        faults.append(("the solution of a known definition", solution["definition"], "correct `definition`"))
-    elif (path.parent.name, path.stem) != (definition["op_type"], solution["name"]):
-        faults.append((f"the file {definition['op_type']}/{solution['name']}.json",
-                       f"{path.parent.name}/{path.name}", "move the file"))
-    if FLAG not in spec:
-        faults.append((f"spec.{FLAG}", "none: its default is true", "always write it"))
-    elif definition and spec["language"] in ("python", "triton", "tilelang"):
-        faults += _parameter_faults(solution, definition)
+        return [SchemaError(expected="the solution of a known definition", found=solution["definition"],
+                            where=where, remedy="correct `definition`")]
+    if (path.parent.name, path.stem) != (definition["op_type"], solution["name"]):
+        errors.append(SchemaError(expected=f"the file {definition['op_type']}/{solution['name']}.json",
+                                  found=f"{path.parent.name}/{path.name}", where=where, remedy="move the file"))
+    return errors + interface_errors(solution, definition, where)
+
+
+def interface_errors(solution: dict[str, Any], definition: dict, where: str) -> list[SchemaError]:
+    """How the entry point is called: the flag is written, and the parameters are those it asks for."""
+    if FLAG not in solution["spec"]:
+        faults = [(f"spec.{FLAG}", "none: its default is true", "always write it")]
+    elif solution["spec"]["language"] in PYTHON_LANGUAGES:
+        faults = _parameter_faults(solution, definition)
+    else:
+        faults = []
     return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
             for expected, found, remedy in faults]
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .check_solutions import FLAG, PYTHON_LANGUAGES, interface_errors
 from .definitions import load_definition
 from .errors import SchemaError
 from .files import canonical_json, read_json, read_text
@@ -13,8 +14,6 @@ from .native import check_native
 from .schema import parameter_count, unknown_keys
 
 DEFAULT_ENTRY = "main.py::run"
-PYTHON_LANGUAGES = ("python", "triton", "tilelang")
-FLAG = "destination_passing_style"
 
 
 def solution_files(root: Path) -> list[Path]:
@@ -82,23 +81,10 @@ def require_sound(solution: dict[str, Any], definition: dict) -> None:
     if errors:
         raise Rejected("build_error", errors[0].line())
     spec = solution["spec"]
-    if FLAG not in spec:
-        raise Rejected("build_error",
-                       f"spec.{FLAG} is missing: its default is true, so it must always be written")
+    for error in interface_errors(solution, definition, solution["name"]):
+        raise Rejected("build_error", error.line())
     if spec["language"] in PYTHON_LANGUAGES:
-        _require_parameters(solution, definition)
         _require_dependencies(spec.get("dependencies", []))
-
-
-def _require_parameters(solution: dict[str, Any], definition: dict) -> None:
-    file, _, function = solution["spec"]["entry_point"].partition("::")
-    source = next(item["content"] for item in solution["sources"] if item["path"] == file)
-    count, style = parameter_count(source, function), solution["spec"][FLAG]
-    wanted = len(definition["inputs"]) + (len(definition["outputs"]) if style else 0)
-    if count is not None and count != wanted:
-        raise Rejected("build_error",
-                       f"{function} takes {count} parameters; {FLAG} {str(style).lower()} asks for "
-                                      f"{wanted}: inputs{' and outputs' if style else ''} in their order")
 
 
 def _require_dependencies(dependencies: list[str]) -> None:

@@ -244,10 +244,10 @@ def test_faults_that_need_no_import_are_named(toy_definition):
     require_sound(sound, toy_definition)
     missing = json.loads(json.dumps(sound))
     del missing["spec"]["destination_passing_style"]
-    assert "destination_passing_style is missing" in fault(missing, toy_definition)
+    assert "spec.destination_passing_style; found none" in fault(missing, toy_definition)
     short = judge_toy.solution("def run(x):\n    pass\n")
-    assert "takes 1 parameters" in fault(short, toy_definition)
-    for words, change in (("takes 4 parameters", {"dps": True}),
+    assert "expected 4 parameters of run" in fault(short, toy_definition)
+    for words, change in (("expected 6 parameters of run", {"dps": True}),
                           ("Entry source", {"entry_point": "other.py::run"}),
                           ("no_such_package", {"dependencies": ["no_such_package>=1"]}),
                           ("spec.language", {"language": "cobol"})):
