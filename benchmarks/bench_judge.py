@@ -11,16 +11,20 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
+from inference_kernels.definitions import load_definition
 from inference_kernels.judge_cuda import CudaDevice
+from inference_kernels.judge_duel import duel, verdict
+from inference_kernels.judge_engine import Judge, Options
+from inference_kernels.judge_gpu import nvidia_smi, resolve
+from inference_kernels.judge_solutions import read_solution, solution_files
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-REPLAYS = 51
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS, REPLAYS = 6, 10
 
 
 def kernels() -> dict:
@@ -38,77 +42,56 @@ def kernels() -> dict:
             "product 1024": product(1024), "product 4096": product(4096), "product 12288": product(12288)}
 
 
-def cupti_us(device: CudaDevice, replay) -> float:
-    """Median over replays of the summed durations of the launch's own kernels, all from a cold cache."""
-    own = {event.name for event in _profiled(replay)}
-    sums = []
-    for _ in range(REPLAYS):
-        def cold() -> None:
-            device.flush()
-            replay()
-        events = [event for event in _profiled(cold) if event.name in own]
-        sums.append(sum(event.device_time for event in events))
-    return statistics.median(sums)
-
-
-def _profiled(run) -> list:
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        run()
-        torch.cuda.synchronize()
-    return [event for event in seen.events() if event.device_time > 0]
-
-
 def accuracy() -> list[dict]:
+    """The judge's launch times beside CUPTI's, in turns, so that both see the same clocks and temperature."""
     device, rows = CudaDevice(), []
-    empty, _ = device.capture(torch.zeros(1, device="cuda").zero_, 3)
-    empty_us = statistics.median(device.time_replay(empty)[0] for _ in range(REPLAYS)) / 1e3
+    overhead_us = device.launch_overhead_ns() / 1e3
     for name, launch in kernels().items():
         replay, _ = device.capture(launch, 3)
-        judge_us = statistics.median(device.time_replay(replay)[0] for _ in range(REPLAYS)) / 1e3
-        truth = cupti_us(device, replay)
+        shown, traced = [], []
+        for _ in range(ROUNDS):
+            shown += [device.time_replay(replay)[0] / 1e3 for _ in range(REPLAYS)]
+            traced += [duration / 1e3 for duration in device.kernel_durations_ns(replay, REPLAYS)]
+        judge_us, truth = statistics.median(shown) - overhead_us, statistics.median(traced)
         rows.append({"kernel": name, "judge us": round(judge_us, 2), "CUPTI us": round(truth, 2),
                      "difference us": round(judge_us - truth, 2),
                      "percent": round(100 * (judge_us / truth - 1), 1),
-                     "empty graph us": round(empty_us, 2)})
+                     "overhead us": round(overhead_us, 2)})
     return rows
 
 
-def self_duels(count: int) -> dict:
-    """Geometric means of the toy baseline against itself, and the wall time a judged workload takes."""
-    import judge_toy
-    import toy
-    from inference_kernels.definitions import load_definition
-    from inference_kernels.judge_duel import duel, verdict
-    from inference_kernels.judge_engine import Judge, Options
-    from inference_kernels.judge_gpu import nvidia_smi, resolve
-
+def self_duels(count: int, name: str) -> dict:
+    """Geometric means of a solution against itself on its dev workloads, and what one judged workload costs."""
     uuid = str(torch.cuda.get_device_properties(0).uuid).removeprefix("GPU-")
+    solution = next(item for item in map(read_solution, solution_files(ROOT)) if item["name"] == name)
+    definition = load_definition(ROOT, solution["definition"])
     means, seconds = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        root = judge_toy.judge_root(Path(folder), (1024,), iterations=50)
-        definition = load_definition(root, toy.NAME)
-        with Judge(Options(root, "cuda", resolve(f"GPU-{uuid}", nvidia_smi("-L")))) as judge:
-            for _ in range(count):
-                begun = time.monotonic()
-                one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))
-                result = verdict(list(duel(judge, definition, one, other, ())))
-                seconds.append(time.monotonic() - begun)
-                means.append(result["geometric_mean"])
-    return {"geometric_means": means, "seconds_per_duel": statistics.median(seconds)}
+    with Judge(Options(ROOT, "cuda", resolve(f"GPU-{uuid}", nvidia_smi("-L")))) as judge:
+        only = tuple(judge.task(definition["name"]).dev)
+        for _ in range(count):
+            begun = time.monotonic()
+            pairs = list(duel(judge, definition, solution, solution, only))
+            seconds.append((time.monotonic() - begun) / (2 * len(pairs)))
+            means.append(verdict(pairs)["geometric_mean"])
+        environment = judge.environment
+    return {"solution": name, "geometric_means": means, "worst": max(abs(mean - 1) for mean in means),
+            "seconds_per_solution_and_workload": statistics.median(seconds),
+            "launch_overhead_us": environment["launch_overhead_us"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--duels", type=int, default=10, help="self-duels (default: 10)")
+    parser.add_argument("--solution", action="append", default=[], help="whom to judge against itself")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("error: bench_judge.py needs a CUDA device")
     rows = accuracy()
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
-    print(json.dumps({"device": torch.cuda.get_device_name(), "kernels": rows} | self_duels(options.duels)))
+    duels = [self_duels(options.duels, name) for name in options.solution]
+    print(json.dumps({"device": torch.cuda.get_device_name(), "kernels": rows, "duels": duels}))
 
 
 if __name__ == "__main__":

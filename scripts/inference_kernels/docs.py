@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from . import judge_docs, licences
+from . import baselines, judge_docs, licences
 from .definitions import definition_files, read_definition, var_axes
 from .discrimination_report import read_summary
 from .errors import PackError
@@ -42,6 +42,9 @@ def expected_documents(root: Path) -> dict[Path, str]:
     documents[readme] = fill_blocks(read_text(readme), blocks, readme)
     if (root / judge_docs.CORPUS).exists():
         documents[root / judge_docs.PAGE] = judge_docs.hostile_page(root)
+    rows = baselines.read_rows(root)
+    if rows:
+        documents[root / baselines.PAGE] = baselines.page(root, rows, table)
     if (root / licences.WORKS).exists():
         documents |= licence_documents(root)
     return documents

@@ -5,6 +5,7 @@ import.
 """
 
 import ctypes
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ CLOCK = time.perf_counter_ns
 LIMIT_PERSISTING_L2 = 6
 FLUSH_SHARE_OF_L2 = 4
 POISON_COPIES = 3
+OVERHEAD_REPLAYS = 40
 
 
 class CudaDevice:
@@ -87,6 +89,41 @@ class CudaDevice:
         replay()
         end.record()
         return self._finish(start, end)
+
+    def launch_overhead_ns(self) -> float:
+        """What events around a replay show beyond its kernels' own durations as CUPTI records them.
+
+        Medians over a small kernel; 0 where CUPTI may not trace (then launch times contain it).
+        """
+        values = self.torch.zeros(2**18, device="cuda")
+        replay, _ = self.capture(lambda: values.add_(1), 3)
+        shown = statistics.median(self.time_replay(replay)[0] for _ in range(OVERHEAD_REPLAYS))
+        own = self.kernel_durations_ns(replay, OVERHEAD_REPLAYS)
+        return max(0.0, shown - statistics.median(own)) if own else 0.0
+
+    def kernel_durations_ns(self, replay: Callable[[], Any], count: int) -> list[float]:
+        """Summed durations of the kernels of each of `count` replays, all from a cold cache, as CUPTI has them."""
+        own = [name for name, _ in self._traced(replay)]
+        if not own:
+            return []
+
+        def cold() -> None:
+            for _ in range(count):
+                self.flush()
+                replay()
+                self._synchronize()
+        durations = [duration for name, duration in self._traced(cold) if name in set(own)]
+        return [sum(durations[first:first + len(own)]) for first in range(0, len(durations), len(own))]
+
+    def _traced(self, run: Callable[[], Any]) -> list[tuple[str, float]]:
+        """(kernel's name, nanoseconds) in the order of their starts."""
+        from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            run()
+            self._synchronize()
+        kernels = sorted((event for event in seen.events() if event.device_time > 0),
+                         key=lambda event: event.time_range.start)
+        return [(event.name, 1e3 * event.device_time) for event in kernels]
 
     def _finish(self, start: Any, end: Any) -> tuple[float, float]:
         end.synchronize()

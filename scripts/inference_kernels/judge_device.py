@@ -58,6 +58,9 @@ class HostDevice:
         _, elapsed, tail = self.time_call(replay)
         return elapsed, tail
 
+    def launch_overhead_ns(self) -> float:
+        return 0.0
+
     def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
         """(what one timed launch calls, outputs that it rewrites in place or None)."""
         for _ in range(warmup):

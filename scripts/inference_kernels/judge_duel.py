@@ -52,9 +52,7 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
     turns = {mode: [[], []] for mode in MODES}
     try:
         for stage in _stages(task, judge.options.validation_only):
-            # The baseline goes first, so that its failure is never blamed on the candidate; at the end the
-            # candidate does, because what it left running is not the baseline's.
-            for side in (0, 1) if stage[0] == "finish" else (1, 0):
+            for side in _order(stage):
                 _run_stage(stage, side, subjects, benches, case, turns, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
@@ -67,6 +65,14 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
         fill_record(record, bench, floor)
         record["clocks"] = {"before": before, "after": judge.state()}
     return records[0], records[1]
+
+
+def _order(stage: tuple[str, Any]) -> tuple[int, int]:
+    """The baseline goes first, so that its failure is never blamed on the candidate; at the end the candidate does,
+    because what it left running is not the baseline's. Trials go ABBA: a steady drift of the clocks cancels out.
+    """
+    swapped = stage[0] == "finish" or stage[0] == "trial" and stage[1][1] % 2
+    return (0, 1) if swapped else (1, 0)
 
 
 class _SideFailed(Exception):

@@ -70,8 +70,7 @@ class Judge:
         worker = self.spawn()
         try:
             seen = worker.ask("describe", self.options.limits.build)
-            self.empty_call_ns = sorted(worker.ask("calibrate", self.options.limits.build,
-                                                   count=CALIBRATION_CALLS)["ns"])
+            cost = worker.ask("calibrate", self.options.limits.build, count=CALIBRATION_CALLS)
         except Rejected as error:
             raise CannotJudge(expected="a worker that can use the device", found=str(error), where="judge",
                               remedy="check the driver and torch's CUDA build") from error
@@ -82,16 +81,18 @@ class Judge:
             raise CannotJudge(expected=f"CUDA on {gpu.uuid}", found=seen["uuid"],
                               where="CUDA_VISIBLE_DEVICES",
                               remedy="unset CUDA_DEVICE_ORDER and run again")
-        self.environment = seen | self._machine(gpu)
+        self.overhead_ns = cost["overhead_ns"]
+        self.environment = seen | self._machine(gpu) | {"empty_call_us": cost["empty_ns"] / 1e3,
+                                                        "launch_overhead_us": self.overhead_ns / 1e3}
         self.peaks = peaks_of(self.options.device, gpu.uuid if gpu else "", self.root / "results" / "peaks")
+        self.environment["peaks"] = self.peaks
 
     def _machine(self, gpu: Gpu | None) -> dict[str, Any]:
         versions = {}
         for name in PACKAGES:
             with contextlib.suppress(PackageNotFoundError):
                 versions[name] = version(name)
-        found = {"host": socket.gethostname(), "system": platform.platform(), "packages": versions,
-                 "empty_call_us": self.empty_call_ns[len(self.empty_call_ns) // 2] / 1e3}
+        found = {"host": socket.gethostname(), "system": platform.platform(), "packages": versions}
         return found | ({"gpu": gpu.uuid, "driver": driver_version(gpu)} if gpu else {"gpu": "cpu"})
 
     def spawn(self) -> WorkerProcess:
@@ -153,7 +154,8 @@ class Subject:
         self._worker = None
 
     def bench(self, case: Case) -> Bench:
-        return Bench(self.worker(), case, self.judge.options.limits, self.judge.options.device)
+        judge = self.judge
+        return Bench(self.worker(), case, judge.options.limits, judge.options.device, judge.overhead_ns)
 
 
 def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict[str, Any]:

@@ -53,8 +53,10 @@ class Sheet:
 class Bench:
     """One solution's worker with the input sets of one workload loaded."""
 
-    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str):
+    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str,
+                 overhead_ns: float = 0.0):
         self.worker, self.case, self.limits, self.device_name = worker, case, limits, device_name
+        self.overhead_ns = overhead_ns
         self.sheet = Sheet()
         self.sets = [Arrangement(case) for _ in range(INPUT_SETS)]
         self.random = random.Random(int(case.generator.initial_seed()))

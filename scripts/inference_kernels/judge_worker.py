@@ -9,6 +9,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from .judge_channel import ChannelClosed, memory, read_at, receive, send, write_at
@@ -64,9 +65,10 @@ class Worker:
         return self.device.describe() | {"python": platform.python_version(), "torch": self.torch.__version__}
 
     def do_calibrate(self, count: int) -> dict[str, Any]:
-        """Times of a call that does nothing: what the harness itself costs."""
+        """What the harness itself costs: a call that does nothing, and what the timer adds to a launch."""
         launch, _ = self.device.capture(self._nothing(), 1)
-        return {"ns": [self.device.time_replay(launch)[0] for _ in range(count)]}
+        times = [self.device.time_replay(launch)[0] for _ in range(count)]
+        return {"empty_ns": median(times), "overhead_ns": self.device.launch_overhead_ns()}
 
     def _nothing(self) -> Callable[[], Any]:
         tiny = self.torch.zeros(1, device=self.device.name)

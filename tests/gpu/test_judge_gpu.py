@@ -4,6 +4,7 @@ Run on a GPU host with nothing else on the card: python -m pytest tests/gpu/test
 """
 
 import shutil
+from pathlib import Path
 
 import judge_toy
 import pytest
@@ -15,19 +16,16 @@ from inference_kernels.judge_docs import hostile_source, read_corpus
 from inference_kernels.judge_duel import duel, verdict
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.judge_gpu import gpu_state, nvidia_smi, parse_listing, resolve
-from inference_kernels.judge_run import Limits
+from inference_kernels.judge_run import NUMERIC, Limits
 
 REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available()
                                                   or not shutil.which("nvidia-smi"), reason=REASON)]
 
-# Of the tricks that need no GPU, those whose detection differs on one: allocator poison, captured state,
-# streams, clocks.
-ALSO = {"no_write", "stale_column", "late_zeros", "flaky", "lazy_subclass", "by_pointer", "by_version",
-        "after_validation",
-        "answer_in_prepare", "copies_in_prepare", "cheap_launch", "restored_on_odd_calls", "idle_thread",
-        "kind_events",
-        "no_synchronise", "exit_seven"}
+REPOSITORY = Path(__file__).resolve().parents[2]
+# On a GPU fresh memory comes from torch's caching allocator, whose blocks are poisoned by size only: what a call
+# that wrote too little hands out may be poison, an old result or something else. All of it is a wrong answer.
+WRONG = set(NUMERIC) | {"nondeterministic"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def judge(gpu, root):
-    with Judge(Options(root, "cuda", gpu, memory_gib=16, limits=Limits(build=40, call=20))) as running:
+    with Judge(Options(root, "cuda", gpu, memory_gib=16, limits=Limits(build=40, call=12))) as running:
         yield running
 
 
@@ -53,17 +51,14 @@ def judged(judge, source: str, name: str, dps: bool = False) -> dict:
     return next(benchmark(judge, definition, judge_toy.solution(source, name, dps), (), set()))
 
 
-def test_tricks_and_twins_on_the_gpu(repository, judge):
-    wrong = {}
-    for row in read_corpus(repository):
-        if not (row["gpu"] or row["name"] in ALSO):
-            continue
-        for honest in (False, True):
-            record = judged(judge, hostile_source(repository, row, honest), row["name"], row["dps"])
-            wanted = "pass" if honest else row["verdict"]
-            if record["status"] != wanted:
-                wrong[row["name"], honest] = record["status"], wanted, record["detail"]
-    assert wrong == {}
+@pytest.mark.parametrize("honest", [False, True], ids=["trick", "twin"])
+@pytest.mark.parametrize("name", [row["name"] for row in read_corpus(REPOSITORY)])
+def test_corpus_on_the_gpu(judge, name, honest):
+    row = next(row for row in read_corpus(REPOSITORY) if row["name"] == name)
+    wanted = "pass" if honest else row.get("gpu_verdict", row["verdict"])
+    record = judged(judge, hostile_source(REPOSITORY, row, honest), name, row["dps"])
+    accepted = WRONG if wanted in WRONG else {wanted}
+    assert record["status"] in accepted, (record["status"], record["detail"])
 
 
 def test_a_record_says_how_it_was_timed(judge):

@@ -1,0 +1,130 @@
+"""Summaries of benchmark reports: one row a (definition, solution, data), and the tables made of them.
+
+results/summaries/h200_baselines.jsonl holds the rows of the runs that documents cite; a row says on which device and
+with which software it was measured, and how every workload ended.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .definitions import definition_files, read_definition
+from .errors import SchemaError
+from .files import read_jsonl
+from .judge_stats import geometric_mean
+
+SUMMARY = "results/summaries/h200_baselines.jsonl"
+PAGE = "docs/baselines.md"
+PACKAGES = ("torch", "triton", "sglang")
+DETAIL = 200
+KEYS = {"definition", "solution", "data", "class", "device", "peaks", "packages", "timed", "passed", "workloads",
+        "statuses", "geomean_us", "floor_ratio", "speed_vs_sglang", "worst_error", "cases"}
+
+
+def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
+    """Rows of benchmark reports, given as (label of the data, file); of a workload judged twice the last counts."""
+    groups: dict[tuple[str, str, str], dict[str, dict]] = {}
+    for label, path in reports:
+        for _, record in read_jsonl(path):
+            key = (record["definition"], record["solution"], label)
+            groups.setdefault(key, {})[record["workload"]] = record
+    return [_row(key, list(records.values()), _engine_times(groups, key)) for key, records in sorted(groups.items())]
+
+
+def _engine_times(groups: dict, key: tuple[str, str, str]) -> dict[str, float]:
+    """workload -> microseconds of the SGLang wrapper on the same data, where it passed."""
+    definition, _, label = key
+    records = groups.get((definition, f"sglang_{definition}", label), {})
+    return {uuid: time for uuid, record in records.items() if (time := _time(record)) is not None}
+
+
+def _time(record: dict[str, Any]) -> float | None:
+    timing = record["timing"].get(record["timed"])
+    return timing["median_us"] if timing and record["status"] == "pass" else None
+
+
+def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float]) -> dict[str, Any]:
+    times = {record["workload"]: time for record in records if (time := _time(record)) is not None}
+    ratios = [times[record["workload"]] / record["floor"]["microseconds"] for record in records
+              if record["workload"] in times and record["floor"]["microseconds"]]
+    speeds = [engine[uuid] / time for uuid, time in times.items() if uuid in engine]
+    used = [item["tolerance_used"] for record in records for item in record["comparisons"].values()
+            if item["tolerance_used"] is not None and record["status"] == "pass"]
+    environment, statuses = records[-1]["environment"], [record["status"] for record in records]
+    return {"definition": key[0], "solution": key[1], "data": key[2],
+            "class": sorted({record["class"] for record in records}), "device": environment["device"],
+            "peaks": environment["peaks"],
+            "packages": {name: environment["packages"].get(name) for name in PACKAGES} | {"torch": environment["torch"]},
+            "timed": records[-1]["timed"], "passed": statuses.count("pass"), "workloads": len(records),
+            "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
+            "geomean_us": _mean(list(times.values())), "floor_ratio": _mean(ratios),
+            "speed_vs_sglang": _mean(speeds), "worst_error": max(used, default=None),
+            "cases": [_case(record) for record in records]}
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(geometric_mean(values), 4) if values else None
+
+
+def _case(record: dict[str, Any]) -> dict[str, Any]:
+    time, floor = _time(record), record["floor"] or {}
+    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3),
+            "floor_us": floor.get("microseconds"), "bytes": floor.get("bytes"), "operations": floor.get("operations"),
+            "detail": record["detail"][:DETAIL]}
+
+
+def read_rows(root: Path) -> list[dict[str, Any]]:
+    """The rows of the committed summary, none without one; SchemaError for a row that is not one."""
+    path = root / SUMMARY
+    if not path.exists():
+        return []
+    rows = []
+    for number, row in read_jsonl(path):
+        if set(row) != KEYS:
+            raise SchemaError(expected=f"the keys {', '.join(sorted(KEYS))}", found=", ".join(sorted(row)),
+                              where=f"{SUMMARY}:{number}", remedy="write it with scripts/summarise_results.py")
+        rows.append(row)
+    return rows
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """Solution, data, passed, time, ratio to the floor, speed against the engine, worst error: as a table shows them."""
+    failed = ", ".join(f"{count} {status}" for status, count in row["statuses"].items() if status != "pass")
+    passed = f"{row['passed']} of {row['workloads']}" + (f" ({failed})" if failed else "")
+    return [f"`{row['solution']}`", row["data"], passed, _number(row["geomean_us"]), _number(row["floor_ratio"]),
+            _number(row["speed_vs_sglang"]), "-" if row["worst_error"] is None else f"{row['worst_error']:.0%}"]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+HEADER = ["solution", "data", "passed", "time us", "x floor", "x SGLang", "tolerance used"]
+INTRODUCTION = """\
+Launch times (a prepared launch as a CUDA graph, cold L2, what the timer adds subtracted) are geometric means over the
+workloads that pass. `x floor` is the time over the least time that bytes and operations need at the measured peaks of
+the device; `x SGLang` is the speed against the engine's own kernel on the same workloads. `starter` are the committed
+workloads, small on purpose; `large` are captures of the same seeded models at larger sizes, made and judged on the GPU
+host and not committed. Tolerance used: the worst element's error as a share of its bound."""
+
+
+def page(root: Path, rows: list[dict[str, Any]], table: Any) -> str:
+    """docs/baselines.md; `table(header, rows)` writes a Markdown table."""
+    devices = sorted({(row["device"], row["packages"]["torch"]) for row in rows})
+    where = "; ".join(f"{device} with torch {version}" for device, version in devices)
+    parts = ["# Baselines", f"Generated by `python scripts/build_docs.py` from [the summary](../{SUMMARY}). Measured on: "
+             f"{where}.", INTRODUCTION]
+    for path in definition_files(root):
+        name = read_definition(path)["name"]
+        own = [row for row in rows if row["definition"] == name]
+        if own:
+            parts += [f"## {name}", table(HEADER, [cells(row) for row in own]), *_failures(own)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _failures(rows: list[dict[str, Any]]) -> list[str]:
+    """One line for each reason why a solution was not accepted."""
+    found = {(row["solution"], case["status"], " ".join(case["detail"].split())) for row in rows
+             for case in row["cases"] if case["status"] != "pass"}
+    return ["\n".join(f"- `{name}`: {status}: {detail}" for name, status, detail in sorted(found))] if found else []

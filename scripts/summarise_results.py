@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Summarise benchmark reports: a row for each definition, solution and kind of data."""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="+", type=labelled, metavar="LABEL=FILE",
+                        help="reports of benchmark_solutions.py, each with the name of its data: starter, large")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE",
+                        help="JSON lines (default: the summary that the documents cite)")
+    options = parser.parse_args()
+    from inference_kernels.baselines import HEADER, SUMMARY, cells, summarise
+    from inference_kernels.files import json_line, write_text
+
+    output = options.output or REPOSITORY / SUMMARY
+    rows = summarise(options.reports)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, "".join(json_line(row) + "\n" for row in rows))
+    columns = ["definition", *HEADER]
+    print_table([dict(zip(columns, [row["definition"], *cells(row)])) for row in rows], columns)
+    print_json({"summary": str(output), "rows": len(rows), "passed": sum(row["passed"] for row in rows),
+                "workloads": sum(row["workloads"] for row in rows)})
+    return 0
+
+
+def labelled(text: str) -> tuple[str, Path]:
+    label, found, path = text.partition("=")
+    if not found or not label or not path:
+        raise argparse.ArgumentTypeError(f"expected LABEL=FILE, found {text!r}")
+    return label, Path(path)
+
+
+if __name__ == "__main__":
+    run_main(main)
