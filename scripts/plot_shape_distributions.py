@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write docs/figures: workloads by exact shape, tolerance used by outputs, ranges of inputs.
+"""Write docs/figures: workloads by exact shape, tolerance used by outputs, ranges of inputs, the roofline.
 
-Reads definitions, workloads and capture records only: no GPU, no tensor files, no torch. Needs Matplotlib
+Reads definitions, workloads, capture records and the summary of the baselines: no GPU, no tensor files, no
+torch. Needs Matplotlib
 (requirements/plot.txt). Prints the changed files.
 """
 

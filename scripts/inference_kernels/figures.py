@@ -1,15 +1,17 @@
-"""The figures of docs/figures: shapes of each definition, tolerance used by outputs, ranges of inputs."""
+"""The figures of docs/figures: shapes of each definition, tolerance used by outputs, ranges of inputs, roofline."""
 
 from pathlib import Path
 
+from .baselines import read_rows
 from .errors import PackError, SchemaError
 from .figure_data import read_figures
 from .figure_pages import errors_figure, shapes_figure
 from .figure_ranges import ranges_figure
+from .figure_roofline import roofline_figure
 from .files import write_bytes
 
 REMEDY = "run: python scripts/plot_shape_distributions.py"
-SHAPES, ERRORS, STATISTICS = "shapes", "errors.svg", "tensor_statistics.svg"
+SHAPES, ERRORS, STATISTICS, ROOFLINE = "shapes", "errors.svg", "tensor_statistics.svg", "roofline.svg"
 
 
 def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[Path, bytes]:
@@ -24,6 +26,8 @@ def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[
                for item in chosen}
     if name is None:
         figures |= {output / ERRORS: errors_figure(every), output / STATISTICS: ranges_figure(every)}
+        measured = read_rows(root)
+        figures |= {output / ROOFLINE: roofline_figure(measured)} if measured else {}
     return figures
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from inference_kernels import figure_canvas, figure_data, figures
 from inference_kernels.errors import EnvironmentMissing, SchemaError
 from inference_kernels.figure_ranges import figure_entries, number_text, range_marks
+from inference_kernels.figure_roofline import roofline_entries, roofline_figure
 from inference_kernels.records import CLASSES
 
 SCRIPT = "plot_shape_distributions.py"
@@ -226,3 +227,27 @@ def test_all_classes_and_an_empty_range_are_drawn(matplotlib):
                     figures.ranges_figure([item])):
         colours = set(re.findall(r"fill: (#[0-9a-f]{6})", content.decode()))
         assert set(figure_canvas.CLASS_COLOURS.values()) <= colours
+
+
+def measured(definition: str, solution: str, data: str, us: float, passed: int = 2, operations: float = 8.0) -> dict:
+    case = {"us": us, "floor_us": 1.0, "bytes": 4, "operations": operations}
+    return {"definition": definition, "solution": solution, "data": data, "passed": passed, "workloads": 2,
+            "geomean_us": us, "floor_ratio": us, "device": "gpu", "cases": [case],
+            "peaks": {"bytes_per_second": 4e12, "bf16_flops": 8e14, "fp8_flops": 1.6e15}}
+
+
+ROOFLINE = [measured("a", "slow", "large", 9.0), measured("a", "fast", "large", 4.0),
+            measured("a", "small", "starter", 1.5),
+            measured("a", "broken", "large", 1.0, passed=1), measured("b", "only", "starter", 2.0, operations=0.0)]
+
+
+def test_the_roofline_shows_the_fastest_solution_that_passes_all_of_the_larger_data():
+    first, second = roofline_entries(ROOFLINE)
+    assert (first.definition, first.solution, first.share, first.points) == ("b", "only", 0.5, [])
+    assert (second.definition, second.solution, second.data, second.share) == ("a", "fast", "large", 0.25)
+    (point,) = second.points
+    assert (point.intensity, point.rate, point.share) == (2.0, 2e6, 0.25)
+
+
+def test_the_roofline_is_drawn_the_same_twice(matplotlib):
+    assert roofline_figure(ROOFLINE) == roofline_figure(ROOFLINE)
