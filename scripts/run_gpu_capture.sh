@@ -1,31 +1,72 @@
 #!/usr/bin/env bash
 # Capture on a GPU host where a command may run for ten minutes only: the work is detached, each command looks in.
-#   run_gpu_capture.sh start KIND...      write the checkpoints, then capture one kind after the other
+#   run_gpu_capture.sh start JOB...       write the checkpoints, then capture; the jobs of a GPU one after the other
 #   run_gpu_capture.sh watch SECONDS      show progress until all is done or the time is over
 #   run_gpu_capture.sh table              what was captured so far
-#   run_gpu_capture.sh pack KIND...       runs as parts below 16 MiB into $OUT
+#   run_gpu_capture.sh pack JOB...        runs as parts below 16 MiB into $OUT
+#   run_gpu_capture.sh reports NAME       summaries and logs of all jobs as $OUT/NAME.tar.gz
 #   run_gpu_capture.sh cache FIRST COUNT  parts FIRST .. of the compile caches into $OUT
-# Checkpoints, runs and logs go to $WORK (default /dev/shm/capture); compile caches lie in $CACHE. A kind that failed
-# is resumed by the same `start`. Variables: SEED, JOBS, CAPTURE_FLAGS (for capture_llm.py), QUEUE_PYTHON.
+# JOB: KIND[/PROFILE[/CASE,CASE...]], such as deepseek41, deepseek41/large, qwen-next/rehearsal/cold_main.
+# GPUS: their ids (default 0); jobs take them in turn, so that several engines run at a time, each on its own GPU.
+# Checkpoints, runs and logs go to $WORK (default /dev/shm/capture); compile caches lie in $CACHE. A job that failed
+# is resumed by the same `start`. Variables: SEED, WRITERS, CAPTURE_FLAGS (for capture_llm.py), QUEUE_PYTHON.
 set -uo pipefail
 WORK=${WORK:-/dev/shm/capture} CACHE=${CACHE:-/tmp/site.cache} PYTHON=${QUEUE_PYTHON:-python3} SEED=${SEED:-0}
-JOBS=${JOBS:-$(nproc)}
+WRITERS=${WRITERS:-$(nproc)} GPUS=${GPUS:-0}
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] && mkdir -p "$WORK"
 say() { echo "$(date +%T) $*" >> "$WORK/queue.log"; }
 
+# kind, profile, cases and folder of a job
+read_job() {
+  IFS=/ read -r kind profile cases <<< "$1"
+  profile=${profile:-seeded}
+  name=$kind; [ "$profile" = seeded ] || name=$kind-$profile
+}
+
+checkpoints() {
+  local kind
+  for kind in "$@"; do
+    rm -f "$WORK/$kind.written"
+    "$PYTHON" scripts/make_seeded_checkpoint.py --kind "$kind" --output "$WORK/$kind/checkpoint" --seed "$SEED" \
+      --jobs "$WRITERS" > "$WORK/$kind.checkpoint.log" 2>&1 && echo yes > "$WORK/$kind.written" \
+      || echo no > "$WORK/$kind.written"
+    say "checkpoint $kind written: $(cat "$WORK/$kind.written")"
+  done
+}
+
+capture() {
+  local chosen=()
+  read_job "$1"
+  until [ -s "$WORK/$kind.written" ]; do sleep 1; done
+  [ "$(cat "$WORK/$kind.written")" = yes ] || { say "capture $name FAILED: no checkpoint"; return; }
+  for case in ${cases//,/ }; do chosen+=(--case "$case"); done
+  mkdir -p "$WORK/$name"
+  say "capture $name starts on GPU $CUDA_VISIBLE_DEVICES"
+  "$PYTHON" scripts/capture_llm.py --kind "$kind" --profile "$profile" --model-path "$WORK/$kind/checkpoint" \
+    "${chosen[@]}" ${CAPTURE_FLAGS:-} --output-root "$WORK/$name/dataset" > "$WORK/$name.json" \
+    2> "$WORK/$name/capture.log" \
+    && say "capture $name done" || say "capture $name FAILED ($?): $(tail -n 1 "$WORK/$name/capture.log")"
+  "$PYTHON" scripts/summarise_capture.py "$WORK/$name/dataset" --output "$WORK/$name/summary.json" \
+    >> "$WORK/$name/capture.log" 2>&1 || say "summary of $name: $(tail -n 1 "$WORK/$name/capture.log")"
+}
+
 queue() {
   export TORCHINDUCTOR_CACHE_DIR="$CACHE/inductor"
-  for kind in "$@"; do
-    "$PYTHON" scripts/make_seeded_checkpoint.py --kind "$kind" --output "$WORK/$kind/checkpoint" --seed "$SEED" \
-      --jobs "$JOBS" > "$WORK/$kind.checkpoint.log" 2>&1 && say "checkpoint $kind written" || say "checkpoint $kind FAILED"
+  local gpus=() kinds=() job lane first
+  read -r -a gpus <<< "$GPUS"
+  for job in "$@"; do
+    read_job "$job"
+    [[ " ${kinds[*]-} " == *" $kind "* ]] || kinds+=("$kind")
+    rm -f "$WORK/$kind.written"
   done
-  for kind in "$@"; do
-    say "capture $kind starts"
-    "$PYTHON" scripts/capture_llm.py --kind "$kind" --model-path "$WORK/$kind/checkpoint" ${CAPTURE_FLAGS:-} \
-      --output-root "$WORK/$kind/dataset" > "$WORK/$kind.json" 2>> "$WORK/queue.log" \
-      && say "capture $kind done" || say "capture $kind FAILED ($?): see $WORK/$kind/engine.log"
+  checkpoints "${kinds[@]}" &
+  for lane in "${!gpus[@]}"; do
+    for ((first = lane + 1; first <= $#; first += ${#gpus[@]})); do
+      CUDA_VISIBLE_DEVICES=${gpus[$lane]} capture "${!first}"
+    done &
   done
+  wait
   say "queue finished"
 }
 
@@ -37,22 +78,23 @@ watch() {
     kill -0 "$(cat "$WORK/queue.pid")" 2> /dev/null || break
     sleep 5
   done
-  echo "--- last lines of the engine"
-  for log in $(ls -t "$WORK"/*/engine.log 2> /dev/null | head -1); do tail -n 15 "$log" | cut -c -300; done
+  for log in "$WORK"/*/engine.log; do
+    [ -e "$log" ] && echo "--- $log" && tail -n 4 "$log" | cut -c -200
+  done
 }
 
 table() {
   "$PYTHON" - "$WORK" <<'PYTHON'
 import json, pathlib, sys
-for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
-    text = path.read_text().strip()
-    if not text:
-        continue
-    result = json.loads(text.splitlines()[-1])
-    print(f"{path.stem}: complete {result['complete']}, excluded {result['excluded']}, seconds {result['seconds']}")
-    for name, row in result["captured"].items():
-        print(f"  {name:50} calls {row['calls']:3} of {result['seen'].get(name, 0):4}  max abs {row['max_abs_error']:.3g}"
-              f"  rel rms {row['max_relative_rms']:.3g}")
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*/summary.json")):
+    result = json.loads(path.read_text())
+    print(f"{path.parent.name}: complete {result['complete']}, excluded {len(result['excluded'])}, seconds",
+          {name: case["seconds"] for name, case in result["cases"].items()}, "missed", result["missed"])
+    for call in result["calls"]:
+        figures = " ".join(f"{name} {e['max_abs_error']:.3g} ({e['tolerance_used']:.2f} of the tolerance)"
+                           for name, e in call["errors"].items() if e["max_abs_error"] is not None)
+        print(f"  {call['definition'][:40]:40} {call['case']:18} {call['phase']} {call['step']} x {call['batch']:<3}"
+              f" {'pass' if call['passed'] else 'FAIL'} {figures}")
 PYTHON
 }
 
@@ -64,13 +106,15 @@ case ${1:-} in
   watch) watch "$2"; table ;;
   table) table ;;
   pack) shift
-    runs=(); for kind in "$@"; do runs+=("$kind=$WORK/$kind/dataset"); done
-    "$PYTHON" scripts/pack_capture.py "${runs[@]}" --output "${OUT:?}"
-    for kind in "$@"; do tail -c 400000 "$WORK/$kind/engine.log" | gzip > "$OUT/$kind.engine.log.gz"; done ;;
+    runs=(); for job in "$@"; do read_job "$job"; runs+=("$name=$WORK/$name/dataset"); done
+    "$PYTHON" scripts/pack_capture.py "${runs[@]}" --output "${OUT:?}" ;;
+  reports)
+    tar czf "${OUT:?}/$2.tar.gz" -C "$WORK" queue.log \
+      $(cd "$WORK" && ls -- *.json *.checkpoint.log */summary.json */capture.log */engine.log 2> /dev/null) ;;
   cache)
     [ -d "$WORK/cache" ] || { mkdir "$WORK/cache"
       tar cf - -C "$CACHE" . | xz -T0 -2 | split -b 15M -d -a 2 - "$WORK/cache/cache.tar.xz."; }
     ls "$WORK/cache" | wc -l
     ls "$WORK"/cache/* | tail -n +$(($2 + 1)) | head -n "$3" | xargs -I{} cp {} "${OUT:?}" ;;
-  *) sed -n '2,9p' "$0"; exit 2 ;;
+  *) sed -n '2,12p' "$0"; exit 2 ;;
 esac

@@ -1,7 +1,8 @@
-"""AgentX requests as cases of the published profiles: prompts, forward passes to keep, expected cache hits.
+"""AgentX requests as cases of a profile: prompts, forward passes to keep, expected cache hits.
 
 Lengths and shared prefixes come from `agentx_shapes.json`; tokens from the authored text, in the tokenizer of
-the served model. transformers is imported only where that tokenizer is loaded.
+the served model; a seeded checkpoint has none, so its tokens are ids by rule. transformers is imported only
+where a tokenizer is loaded.
 """
 
 from collections.abc import Iterable
@@ -14,11 +15,13 @@ from typing import Any
 from . import agentx_shapes
 from .agentx_blocks import common_prefix
 from .agentx_prompts import (AUTHORED_SHA256, authored_text, base_tokens, expected_hit, forbidden_ids,
-                             prompt_token_ids, token_lcp, tokens_sha256)
+                             prompt_token_ids, stand_in_tokens, token_lcp, tokens_sha256)
 from .agentx_trace import BLOCK_SIZE
 from .errors import CaptureError
 from .files import read_json
-from .llm_profiles import Case, Keep, Profile, find_profile
+from .llm_cases import Case, Keep
+from .llm_profiles import Profile, find_profile
+from .seeded_checkpoint import RECIPE_FILE
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,30 @@ def prefill_passes(profile: Profile, trace: agentx_shapes.Case) -> int:
     return ceil(new / profile.flags["chunked_prefill_size"])
 
 
+class StandIn:
+    """Takes the place of a seeded checkpoint's tokenizer. limit: ids lie below it."""
+
+    all_special_ids: tuple[int, ...] = ()
+
+    def __init__(self, limit: int):
+        self.limit = limit
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return stand_in_tokens(text, 3, self.limit)
+
+
 @cache
 def base_ids(model_path: Path) -> list[int]:
-    """Tokens of the authored text by the checkpoint's own tokenizer; CaptureError if they cannot be used."""
-    config, tokenizer = read_json(model_path / "config.json"), load_tokenizer(model_path)
+    """Tokens of the authored text by the checkpoint's own tokenizer; CaptureError if they cannot be used.
+
+    Those of a seeded checkpoint lie above the ids of begin, end and padding and below all other special ones.
+    """
+    config = read_json(model_path / "config.json")
+    if (model_path / RECIPE_FILE).exists():
+        special = [ident for ident in forbidden_ids(StandIn(0), config) if ident > 2]
+        tokenizer: Any = StandIn(min([*special, vocabulary(config, model_path)]))
+    else:
+        tokenizer = load_tokenizer(model_path)
     ids = tokenizer.encode(authored_text(), add_special_tokens=False)
     return base_tokens(ids, forbidden_ids(tokenizer, config), vocabulary(config, model_path))
 

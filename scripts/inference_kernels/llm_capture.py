@@ -22,9 +22,11 @@ from .errors import CaptureError
 from .files import canonical_json, read_json, write_json
 from .hopper_routes import SUBSTITUTIONS
 from .llm_agentx import TracedCase, TracedPrompt, base_ids, cached_ranges, served_profile, trace_record
+from .llm_cases import Case, Prompt
 from .llm_hooks import READY
-from .llm_profiles import Case, Profile, Prompt, expected_definitions
+from .llm_profiles import Profile, expected_definitions
 from .llm_requests import check_answers, flush, generate
+from .llm_summary import replay_calls, summary
 from .recorder import RUN_VARIABLE
 from .run_folder import RunFolder
 from .seeded_checkpoint import read_recipes
@@ -70,7 +72,7 @@ def capture(options: Options, serve_command: list[str], report: Report) -> dict[
     run = open_run(options)
     if run.manifest["complete"]:
         report("the run is complete already")
-        return summary(run)
+        return summary(run, options.profile.cases)
     if pending_cases(options, run):
         code = subprocess.run(serve_command).returncode
         run = open_run(options)
@@ -83,7 +85,7 @@ def capture(options: Options, serve_command: list[str], report: Report) -> dict[
     run.require_operators(expected_definitions(options.profile, options.cases))
     validate(options, run, report)
     run.complete()
-    return summary(run)
+    return summary(run, options.profile.cases)
 
 
 def open_run(options: Options) -> RunFolder:
@@ -217,34 +219,8 @@ def check_context(options: Options) -> None:
 
 def validate(options: Options, run: RunFolder, report: Report) -> None:
     """Replay every call on the GPU; calls that differ by a near-tie only are excluded whole, and listed."""
-    from .exclusion import exclude_near_tie
-    from .validation import require_passed, validate_run
-    results, total = [], len(run.calls())
-    for number, result in enumerate(validate_run(run, REPOSITORY, "cuda"), 1):
-        excluded = (result.status == "fail" and result.definition in options.profile.ties
-                    and exclude_near_tie(run, REPOSITORY, result, "cuda"))
-        report(f"validated {number}/{total} {result.definition} {result.workload}: "
-               f"{'excluded, near-tie' if excluded else result.status} {result.reason}")
-        if not excluded:
-            results.append(result)
-    require_passed(results, str(run.root))
-
-
-def summary(run: RunFolder) -> dict[str, Any]:
-    rows: dict[str, dict[str, Any]] = {}
-    for path in run.calls():
-        call = read_json(path)
-        replay = run.root / "validation" / path.name
-        errors = read_json(replay)["errors"] if replay.exists() else {}
-        fresh = {"calls": 0, "max_abs_error": 0.0, "max_relative_rms": 0.0}
-        row = rows.setdefault(call["record"]["definition"], fresh)
-        row["calls"] += 1
-        for figures in errors.values():
-            row["max_abs_error"] = max(row["max_abs_error"], figures["max_abs_error"] or 0.0)
-            row["max_relative_rms"] = max(row["max_relative_rms"], figures["relative_rms"] or 0.0)
-    return {"run": str(run.root), "complete": run.manifest["complete"], "captured": rows,
-            "seen": run.operator_counts(), "excluded": len(list((run.root / "excluded").glob("*.json"))),
-            "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()}}
+    from .validation import require_passed
+    require_passed(replay_calls(run, options.profile.ties, "cuda", report), str(run.root))
 
 
 def settings(options: Options) -> dict[str, Any]:
@@ -255,7 +231,7 @@ def settings(options: Options) -> dict[str, Any]:
     environment = engine_environment(options, hardware)
     return {
         "kind": options.kind, "profile": options.profile_name, "model": model,
-        "class": "seeded" if options.profile_name == "seeded" else "published",
+        "class": "seeded" if profile.seeded else "published",
         "engine": {"name": "sglang", "version": version("sglang"), "torch": version("torch"),
                    "flags": engine_flags(options), "environment": environment,
                    "substitutions": [f"{name}: {SUBSTITUTIONS[name]}" for name in active]},
@@ -269,7 +245,7 @@ def describe_model(options: Options) -> tuple[dict[str, Any], dict[str, dict]]:
     config = canonical_json([{"config.json": read_json(path / "config.json"), "model.safetensors.index.json":
                               read_json(path / "model.safetensors.index.json")}, {}])
     digest, found = hashlib.sha256(config.encode()).hexdigest(), read_recipes(path)
-    if bool(found) != (options.profile_name == "seeded"):
+    if bool(found) != options.profile.seeded:
         raise CaptureError(expected=f"a checkpoint of the profile {options.profile_name}", where=str(path),
                            found="a seeded one" if found else "no seeded_recipe.json",
                            remedy="pass --profile, or write the checkpoint with make_seeded_checkpoint.py")

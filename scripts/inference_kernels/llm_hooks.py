@@ -1,7 +1,7 @@
 """What the hooks of all language models share: which forward pass this is, and whether a call is to be kept.
 
-The launcher writes the request that is being served (`RunFolder.begin_case`): its `keep` names the forward
-passes to keep, by phase and definition; `layers` of the run's selection name one layer for each definition.
+The launcher writes the request that is being served (`RunFolder.begin_case`): its `keep` (`llm_cases.Keep`)
+names the forward passes to keep; `layers` of the run's selection name one layer for each definition.
 """
 
 import inspect
@@ -35,13 +35,14 @@ FORWARD = Target("sglang.srt.model_executor.model_runner.ModelRunner.forward", (
 
 @dataclass(frozen=True)
 class Step:
-    """One forward pass. phase: "prefill" or "decode". number: from 0 in the phase; None if the batch is
-    partial.
+    """One forward pass. phase: "prefill" or "decode". kind: the phase, and for a decode pass of some of the
+    requests how many, such as "decode 2". number: from 0 among the passes of the kind.
     """
 
     case: str
     phase: str
-    number: int | None
+    kind: str
+    number: int
     batch_size: int
     request: dict[str, Any]
 
@@ -75,11 +76,10 @@ class LanguageHooks:
         _refuse_graph_capture()
         phase = "decode" if mode.is_decode() else "prefill"
         batch = int(forward_batch.batch_size)
-        whole = phase == "prefill" or batch == len(request["prompt_tokens"])
-        number = self.numbers.get((request["case"], phase), 0) if whole else None
-        if whole:
-            self.numbers[request["case"], phase] = number + 1
-        return Step(request["case"], phase, number, batch, request)
+        kind = pass_kind(phase, batch, len(request["prompt_tokens"]))
+        number = self.numbers.get((request["case"], kind), 0)
+        self.numbers[request["case"], kind] = number + 1
+        return Step(request["case"], phase, kind, number, batch, request)
 
     @property
     def ranks(self) -> Ranks:
@@ -109,9 +109,9 @@ class LanguageHooks:
             return False
         self.recorder.observe(definition)
         chosen = self.selection["layers"].get(definition)
-        key = step.case, step.phase, step.number, definition
+        key = step.case, step.kind, step.number, definition
         if (rows == 0 or definition not in self.definitions or layer != chosen or key in self.kept
-                or step.number not in step.request["keep"].get(step.phase, {}).get(definition, [])):
+                or step.number not in step.request["keep"].get(step.kind, {}).get(definition, [])):
             return False
         self.kept.add(key)
         return True
@@ -128,6 +128,11 @@ class LanguageHooks:
                      "ranks_gathered": ranks.size, "batch": self.step.batch_size}
         self.recorder.record(definition, inputs, outputs, operation=operation, adaptations=notes,
                              auxiliary=auxiliary, generated=generated)
+
+
+def pass_kind(phase: str, batch: int, requests: int) -> str:
+    """How a case's `keep` calls a forward pass over `batch` of its `requests`."""
+    return f"decode {batch}" if phase == "decode" and batch != requests else phase
 
 
 def arguments(function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -1,76 +1,33 @@
 """What to capture from each language model: engine flags, layers, requests. One `Profile` for a kind and a
-class.
+purpose.
 
-A case of the seeded profile is authored here, in token ids that follow an integer rule: those models have no
-tokenizer. `llm_agentx` adds the cases of `agentx_shapes.json` to a published profile. Standard library only.
+    seeded      the starter slice: small cases on a seeded checkpoint
+    large       larger cases on the same checkpoint, for validation on the GPU host
+    rehearsal   the published cases on the same checkpoint, as far as its context reaches
+    published   the published cases on the full checkpoint
+
+`llm_agentx` adds the cases of `agentx_shapes.json` to the last two. Standard library only.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .deepseek_checkpoint import IMAGE_TOKEN
 from .deepseek_hooks import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
 from .gdn_hooks import DECODE, PREFILL
+from .llm_cases import (DEEPSEEK_CASES, DEEPSEEK_LARGE, GDN_CASES, GDN_LARGE, GROUPED, QWEN_CASES, QWEN_LARGE,
+                        TOKEN_RULE, Case)
 from .qwen_hooks import ATTENTION, INDEX
 
-# phase -> definition -> forward passes to keep, from 0; decode passes count only with the whole batch.
-Keep = dict[str, dict[str, list[int]]]
-TOKEN_RULE = "arithmetic-v1: id = 3 + (7 i^2 + 613 (2 s + 1) i + 7919 s) mod m, s the prompt's number"
 SPAN_RULE = ("span-v1: block -> 64 tokens of the authored text, read as a circle, from the position SHA-256"
              "(session, NUL, block id), first 8 bytes big-endian, mod the text's number of tokens")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """Tokens by the rule above. number: s, different for prompts that share nothing. length: tokens.
-
-    start: the first `start` tokens are those of prompt `start_of`. image: put image tokens at positions 2 to
-    5.
-    """
-
-    number: int
-    length: int
-    start: int = 0
-    start_of: int = 0
-    image: bool = False
-
-    def tokens(self, vocabulary: int, image_token: int | None) -> list[int]:
-        """The ids, all of them from 3 to below `vocabulary`, which excludes special tokens."""
-        ids = [_token(i, self.start_of if i < self.start else self.number, vocabulary)
-                      for i in range(self.length)]
-        if self.image:
-            ids[2:6] = [image_token] * 4
-        return ids
-
-
-def _token(i: int, number: int, vocabulary: int) -> int:
-    return 3 + (7 * i * i + 613 * (2 * number + 1) * i + 7919 * number) % (vocabulary - 3)
-
-
-@dataclass(frozen=True)
-class Case:
-    """Requests that are submitted together after a flush, and a request before them that fills the cache.
-
-    cached: smallest and largest number of prompt tokens that may come from the cache, for every request.
-    """
-
-    prompts: tuple[Prompt, ...]
-    keep: Keep
-    output_tokens: int = 4
-    predecessor: Prompt | None = None
-    cached: tuple[int, int] = (0, 0)
-    default: bool = True
-
-    @property
-    def outputs(self) -> list[int]:
-        """Tokens to generate for each prompt."""
-        return [self.output_tokens] * len(self.prompts)
 
 
 @dataclass(frozen=True)
 class Profile:
     """Everything fixed about a capture. flags: of `sglang.Engine`. layers: layer to capture, by definition.
 
+    seeded: the checkpoint is one of `make_seeded_checkpoint.py`.
     substitutions: keys of `hopper_routes.SUBSTITUTIONS`, applied on GPUs of compute capability 9.x only.
     blackwell_environment: variables that select the same formats where the GPU supports them.
     tokens: ids of prompts lie in 3 .. tokens - 1. ties: definitions whose selection may differ by near-ties.
@@ -82,6 +39,7 @@ class Profile:
 
     layers: dict[str, int]
     flags: dict[str, Any]
+    seeded: bool = False
     cases: dict[str, Case] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     blackwell_environment: dict[str, str] = field(default_factory=dict)
@@ -106,76 +64,28 @@ QWEN_FLAGS = EAGER | {"dtype": "bfloat16", "mamba_radix_cache_strategy": "extra_
 DEEPSEEK_ENVIRONMENT = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
 V41_LAYOUT = {"SGLANG_DSV4_KV_LAYOUT": "v41"}
 HOPPER = ("v41_kv_layout", "mixed_decode", "grouped_gemm", "ue8m0_activations")
-GROUPED = [GATE_UP, DOWN]
 
-
-def keep(prefill: dict[int, list[str]] | None = None, decode: dict[int, list[str]] | None = None) -> Keep:
-    """`Keep` from the definitions of each forward pass."""
-    result: Keep = {}
-    for phase, steps in (("prefill", prefill), ("decode", decode)):
-        for step, names in (steps or {}).items():
-            for name in names:
-                result.setdefault(phase, {}).setdefault(name, []).append(step)
-    return result
-
-
-# Few query rows: a row of latent attention is 64 KiB. At 2564 tokens the sixth chunk of 512 has four.
-DEEPSEEK_CASES = {
-    "short_request": Case((Prompt(1, 12, image=True),), keep({0: [ROUTER, *GROUPED]},
-                                                             {1: [ROUTER, MIXED, *GROUPED]})),
-    "tiny_request": Case((Prompt(2, 5),), keep({0: [SPARSE_128, SPARSE_640]})),
-    "two_requests": Case((Prompt(3, 3), Prompt(4, 4)), keep({0: [SPARSE_128, SPARSE_640]}, {1: [MIXED]})),
-    "three_requests": Case((Prompt(5, 9), Prompt(6, 17), Prompt(7, 33)),
-                           keep({0: [ROUTER]}, {1: [ROUTER, MIXED, *GROUPED]})),
-    "long_context": Case((Prompt(8, 2564),), keep({5: [SPARSE_128, SPARSE_640]}, {1: [MIXED]})),
-    "large_prefill": Case((Prompt(9, 512, image=True),),
-                          keep({0: [ROUTER, SPARSE_128, SPARSE_640, *GROUPED]}), default=False),
-    "cached_prefix": Case((Prompt(10, 2564, start=2560, start_of=11),), keep({0: [SPARSE_128, SPARSE_640]}),
-                          predecessor=Prompt(11, 2570), cached=(256, 2560), default=False),
-}
-# Contexts of at most 2051 tokens select everything; from 2560 on, few scores are zero and ties are rare.
-QWEN_CASES = {
-    "short_request": Case((Prompt(1, 24),), keep({0: [INDEX, ATTENTION]}, {1: [INDEX, ATTENTION]})),
-    "three_requests": Case((Prompt(2, 33), Prompt(3, 65), Prompt(4, 130)),
-                           keep(None, {1: [INDEX, ATTENTION]})),
-    "long_context": Case((Prompt(9, 2700),), keep(None, {1: [INDEX]})),
-    "cached_prefix": Case((Prompt(5, 74, start=64, start_of=6),), keep({0: [INDEX, ATTENTION]}),
-                          predecessor=Prompt(6, 70), cached=(64, 64)),
-    "long_cached_prefix": Case((Prompt(7, 2572, start=2560, start_of=8),),
-                               keep({0: [INDEX, ATTENTION]}, {2: [INDEX]}),
-                               predecessor=Prompt(8, 2570), cached=(64, 2560)),
-    "long_decode": Case((Prompt(10, 2650),), keep(None, {1: [INDEX, ATTENTION]}), default=False),
-    "large_prefill": Case((Prompt(11, 4000),), keep({0: [INDEX, ATTENTION]}), default=False),
-}
-# A state is 512 KiB, before and after; four requests are 4 MiB.
-GDN_CASES = {
-    "short_request": Case((Prompt(1, 48),), keep({0: [PREFILL]}, {1: [DECODE]})),
-    "two_requests": Case((Prompt(2, 31), Prompt(3, 70)), keep({0: [PREFILL]}, {1: [DECODE]})),
-    "four_requests": Case((Prompt(4, 20), Prompt(5, 40), Prompt(6, 60), Prompt(7, 90)),
-                          keep(None, {1: [DECODE]})),
-    "cached_prefix": Case((Prompt(8, 232, start=192, start_of=9),), keep({0: [PREFILL]}),
-                          predecessor=Prompt(9, 200), cached=(64, 192)),
-    "large_prefill": Case((Prompt(10, 700), Prompt(11, 300), Prompt(12, 1500)), keep({0: [PREFILL]}),
-                          default=False),
-}
 SEEDED = {
     "deepseek41": Profile(
-        layers={SPARSE_128: 0, SPARSE_640: 1, MIXED: 1, ROUTER: 1, GATE_UP: 1, DOWN: 1}, cases=DEEPSEEK_CASES,
-        # 4096 rows would compile 21 hyper-connection kernels at load, 28 s each; 512 need eight.
+        layers={SPARSE_128: 0, SPARSE_640: 1, MIXED: 1, ROUTER: 1, GATE_UP: 1, DOWN: 1}, seeded=True,
+        cases=DEEPSEEK_CASES,
         flags=DEEPSEEK_FLAGS | {"tp_size": 1, "chunked_prefill_size": 512, "max_running_requests": 4,
                                 "mem_fraction_static": 0.4, "max_total_tokens": 200_000,
                                 "context_length": 65536},
-        environment=DEEPSEEK_ENVIRONMENT, blackwell_environment=V41_LAYOUT, substitutions=HOPPER,
-        tokens=7900, image_token=IMAGE_TOKEN, ties=(ROUTER,)),
+        # At load SGLang compiles this kernel for every size of a chunk, 20 s each; V4.1 never calls it (its
+        # sublayers take their mixing weights from the previous one).
+        environment=DEEPSEEK_ENVIRONMENT | {"SGLANG_OPT_USE_TILELANG_MHC_PRE": "0"},
+        blackwell_environment=V41_LAYOUT, substitutions=HOPPER, tokens=7900,
+        image_token=IMAGE_TOKEN, ties=(ROUTER,)),
     "qwen-next": Profile(
-        layers={INDEX: 3, ATTENTION: 3}, cases=QWEN_CASES, tokens=31000, ties=(INDEX,),
+        layers={INDEX: 3, ATTENTION: 3}, seeded=True, cases=QWEN_CASES, tokens=31000, ties=(INDEX,),
         # FlashAttention 3 may be absent; the sparse layers use their own kernels in any case.
         flags=QWEN_FLAGS | {"attention_backend": "triton", "mm_attention_backend": "triton_attn",
                             "ple_offload_embedding": False, "chunked_prefill_size": 4096,
                             "max_running_requests": 8, "mem_fraction_static": 0.5,
                             "context_length": 65536}),
     "qwen3-next-gdn": Profile(
-        layers={PREFILL: 1, DECODE: 1}, cases=GDN_CASES, tokens=31000,
+        layers={PREFILL: 1, DECODE: 1}, seeded=True, cases=GDN_CASES, tokens=31000,
         flags=QWEN_FLAGS | {"attention_backend": "triton", "page_size": 64, "chunked_prefill_size": 4096,
                             "linear_attn_decode_backend": "flashinfer", "max_running_requests": 8,
                             "mem_fraction_static": 0.5, "context_length": 65536}),
@@ -202,7 +112,37 @@ PUBLISHED = {
         flags=QWEN_FLAGS | {"tp_size": 4, "page_size": 64, "chunked_prefill_size": 8192,
                             "linear_attn_decode_backend": "flashinfer", "context_length": 262_144}),
 }
-PROFILES = {"seeded": SEEDED, "published": PUBLISHED}
+
+
+def enlarged(kind: str, cases: dict[str, Case], **flags: Any) -> Profile:
+    """The seeded profile of a kind with larger cases and the flags they need."""
+    return replace(SEEDED[kind], cases=cases, flags=SEEDED[kind].flags | flags)
+
+
+LARGE = {
+    "deepseek41": enlarged("deepseek41", DEEPSEEK_LARGE, chunked_prefill_size=4096, max_running_requests=32),
+    "qwen-next": enlarged("qwen-next", QWEN_LARGE, max_running_requests=32, context_length=131_072),
+    "qwen3-next-gdn": enlarged("qwen3-next-gdn", GDN_LARGE, chunked_prefill_size=8192,
+                               max_running_requests=64),
+}
+
+
+def rehearsed(kind: str, context_length: int) -> Profile:
+    """The published profile of a kind as far as it fits a seeded checkpoint on one GPU.
+
+    context_length: all that the checkpoint's configuration admits.
+    """
+    served, full = SEEDED[kind], PUBLISHED[kind]
+    flags = {"chunked_prefill_size": full.flags["chunked_prefill_size"], "schedule_policy": "fcfs",
+             "context_length": context_length}
+    return replace(served, cases={}, phases=full.phases, page_size=full.page_size, hit_slack=full.hit_slack,
+                   prompt_rule=full.prompt_rule + "; an id a word stands in for the tokenizer",
+                   flags=served.flags | flags)
+
+
+REHEARSAL = {"deepseek41": rehearsed("deepseek41", 131_072), "qwen-next": rehearsed("qwen-next", 262_144),
+             "qwen3-next-gdn": rehearsed("qwen3-next-gdn", 262_144)}
+PROFILES = {"seeded": SEEDED, "large": LARGE, "rehearsal": REHEARSAL, "published": PUBLISHED}
 KINDS = sorted(SEEDED)
 
 

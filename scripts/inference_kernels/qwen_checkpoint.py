@@ -17,12 +17,13 @@ VOCABULARY, LAYERS, EXPERTS = 32768, 4, 8
 HIDDEN, QK_HEADS, VALUE_HEADS, MIXED, EXPERT_WIDTH, HYPER, LOW_RANK = 2560, 16, 48, 10240, 640, 4, 320
 NGRAM_ROWS, NGRAM_PARTS = 66816, 4
 NEXT_HIDDEN, NEXT_QK_HEADS, NEXT_VALUE_HEADS, NEXT_WIDTH = 2048, 4, 8, 512
-# Convolution weights: queries and keys are normalised afterwards; these values make states of 0.17 and
-# outputs of 0.02, above the comparison's absolute tolerance of 0.01. Three times as much would make the
-# engine's rounding of the write gate to BF16 exceed it.
-QK_CONV_STD, VALUE_CONV_STD = 0.3, 1.0
+# Convolution weights: queries and keys are normalised afterwards; those of the values decide how far states
+# and outputs lie above the comparison's absolute tolerance of 0.01. With 1.0 the engine's prefill used 82 to
+# 99 % of the tolerance of the states on an H200; its errors scaled to 0.45 use about half, and six of ten
+# elements of a state still exceed 0.01, so that zeros fail.
+QK_CONV_STD, VALUE_CONV_STD = 0.3, 0.45
 RULE = ("linear weights with a standard deviation of 0.02, embeddings 1, convolutions 0.3 (values of "
-        "Qwen3-Next 1.0), norms constant, A_log = log of a spread over 1..16, dt_bias = log(expm1) of a log "
+        "Qwen3-Next 0.45), norms constant, A_log = log of a spread over 1..16, dt_bias = log(expm1) of a log "
         "spread over 0.001..0.1")
 
 

@@ -10,14 +10,17 @@ from inference_kernels import llm_agentx, llm_capture
 from inference_kernels.agentx_prompts import (AUTHORED_SHA256, authored_text, stand_in_tokens, token_lcp,
                                               tokens_sha256)
 from inference_kernels.agentx_shapes import load_cases
+from inference_kernels.deepseek_checkpoint import deepseek_checkpoint
 from inference_kernels.deepseek_hooks import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
 from inference_kernels.errors import CaptureError
 from inference_kernels.files import write_json
 from inference_kernels.llm_agentx import served_profile
 from inference_kernels.llm_capture import Options, serve_case
 from inference_kernels.llm_profiles import PROFILES, SPAN_RULE, expected_definitions
+from inference_kernels.qwen_checkpoint import qwen_next_checkpoint
 from inference_kernels.qwen_hooks import ATTENTION, INDEX
 from inference_kernels.run_folder import RunFolder
+from inference_kernels.seeded_checkpoint import recipe_document
 
 AGENTX = ["deepseek41", "qwen-next"]
 SHIPPED = {"short_request": ([128], [107]), "cold_main": ([2944], [1813]),
@@ -248,6 +251,31 @@ LINE = ("capture_llm.py", "--profile", "published", "--model-path", "/nowhere",
     ("qwen-next", "context_p99", "published figures only for context_p99")])
 def test_unknown_and_unpublished_cases_are_refused_in_one_line(kind, case, words):
     require_one_line(command(*LINE, "--kind", kind, "--case", case), words)
+
+
+@pytest.mark.parametrize("kind, special, too_long", [("deepseek41", 8000, "full_context_p50"),
+                                                     ("qwen-next", 32000, "full_context_p90")])
+def test_a_seeded_checkpoint_rehearses_the_published_cases(tmp_path, monkeypatch, kind, special, too_long):
+    pipeline = {"deepseek41": deepseek_checkpoint, "qwen-next": qwen_next_checkpoint}[kind]()
+    for name, document in pipeline.documents.items():
+        write_json(tmp_path / name, document)
+    write_json(tmp_path / "seeded_recipe.json", recipe_document(pipeline, 0))
+    monkeypatch.setattr(llm_capture, "describe_hardware", lambda device: HARDWARE)
+    monkeypatch.setattr(llm_capture, "version", lambda name: "0.5.23")
+    options = Options(kind, tmp_path, tmp_path / "out" / "run", ["short_request", "cold_main", "overlap_p50"],
+                      "rehearsal", max_output_tokens=8)
+    run = llm_capture.open_run(options)
+    assert (run.settings["class"], run.settings["model"]["id"]) == ("seeded", f"seeded/{kind}")
+    published = served_profile(kind, "published", 8).cases
+    assert options.profile.cases["cold_main"].keep == published["cold_main"].keep
+    engine = PrefixEngine(options.profile.page_size)
+    for name in options.cases:
+        serve_case(options, run, engine, name)
+    sent = [ids for prompts, _ in engine.asked[1::2] for ids in prompts]
+    assert [len(ids) for ids in sent] == [128, 2944, 35_008, 35_392, 35_456]
+    assert all(3 <= ident < special for ids in sent for ident in set(ids))
+    with pytest.raises(CaptureError, match=f"{too_long}: expected a context"):
+        llm_capture.check_context(replace(options, cases=[too_long]))
 
 
 def test_contest_data_has_no_requests():

@@ -6,10 +6,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from inference_kernels import llm_capture
+from inference_kernels import llm_capture, llm_summary
 from inference_kernels.errors import CaptureError
 from inference_kernels.files import read_json, write_json
 from inference_kernels.llm_capture import Options, check_answers, flush, pending_cases, serve_case
+from inference_kernels.llm_cases import Prompt, keep
 from inference_kernels.llm_profiles import PROFILES, SEEDED, expected_definitions, find_profile
 from inference_kernels.run_folder import RunFolder
 
@@ -55,26 +56,38 @@ def test_profiles_are_consistent(profile, kind):
     found = find_profile(kind, profile)
     for case in found.cases.values():
         assert {name for steps in case.keep.values() for name in steps} <= set(found.layers)
-        chunk = found.flags["chunked_prefill_size"]
-        for phase, steps in case.keep.items():
-            last = case.output_tokens - \
-                2 if phase == "decode" else (sum(p.length for p in case.prompts) - 1) // chunk
-            assert all(step <= last for numbers in steps.values() for step in numbers)
-        assert max(p.length for p in case.prompts) + case.output_tokens + 7 <= found.flags["context_length"]
-    if profile == "seeded":
+        assert len(case.prompts) == len(case.outputs) <= found.flags["max_running_requests"]
+        passes = kept_passes(case, found.flags["chunked_prefill_size"])
+        for kind, steps in case.keep.items():
+            assert all(step < passes.get(kind, 0) for numbers in steps.values() for step in numbers)
+        longest = max(prompt.length + count for prompt, count in zip(case.prompts, case.outputs))
+        assert longest + 7 <= found.flags["context_length"]
+    if profile in ("seeded", "large"):
         defaults = [name for name, case in found.cases.items() if case.default]
         assert expected_definitions(found, defaults) == list(found.layers)
+    assert found.seeded == (profile != "published")
 
 
-@pytest.mark.parametrize("kind", SEEDED)
-def test_prompts_are_valid_distinct_and_share_what_they_say(kind):
-    profile, seen = SEEDED[kind], {}
+def kept_passes(case, chunk: int) -> dict[str, int]:
+    """How many forward passes of each kind a case has at least, when all its requests start together."""
+    tokens = sum(prompt.length for prompt in case.prompts) - case.cached[1]
+    passes = {"prefill": -(-tokens // chunk)}
+    for step in range(max(case.outputs) - 1):
+        running = sum(count - 1 > step for count in case.outputs)
+        kind = "decode" if running == len(case.outputs) else f"decode {running}"
+        passes[kind] = passes.get(kind, 0) + 1
+    return passes
+
+
+@pytest.mark.parametrize("profile, kind", [(name, kind) for name in ("seeded", "large") for kind in SEEDED])
+def test_prompts_are_valid_distinct_and_share_what_they_say(profile, kind):
+    profile, seen = find_profile(kind, profile), {}
     for name, case in profile.cases.items():
         for prompt in (*case.prompts, *([case.predecessor] if case.predecessor else [])):
             ids = prompt.tokens(profile.tokens, profile.image_token)
             text = [token for token in ids if token != profile.image_token]
             assert len(ids) == prompt.length and min(text) >= 3 and max(text) < profile.tokens
-            assert len(set(ids)) > 0.6 * min(len(ids), profile.tokens)
+            assert len(set(ids)) > 0.25 * min(len(ids), profile.tokens)
             seen.setdefault(tuple(ids[:4]), []).append(name)
         if case.predecessor:
             before = case.predecessor.tokens(profile.tokens, None)
@@ -85,6 +98,13 @@ def test_prompts_are_valid_distinct_and_share_what_they_say(kind):
     assert all(len(set(names)) == 1 for names in seen.values()), "cases share a prefix by accident"
 
 
+def test_a_long_prompt_does_not_repeat_itself():
+    ids = Prompt(3, 400).tokens(103, None)
+    windows = {tuple(ids[i:i + 8]) for i in range(len(ids) - 8)}
+    assert len(windows) == len(ids) - 8
+    assert ids[:100] == Prompt(3, 100).tokens(103, None)
+
+
 def test_a_case_is_flushed_prepared_served_and_described(options):
     run, engine = RunFolder.open(options.run, {"class": "seeded"}), ToyEngine(cached=64)
     call = {
@@ -93,7 +113,7 @@ def test_a_case_is_flushed_prepared_served_and_described(options):
         "request": {
             "case": "cached_prefix",
             "keep": {},
-             "prompt_tokens": [74]}}}
+             "prompt_tokens": [68]}}}
     original = engine.generate
 
     def generate(input_ids, sampling_params):
@@ -105,10 +125,10 @@ def test_a_case_is_flushed_prepared_served_and_described(options):
     engine.generate = generate
     serve_case(options, run, engine, "cached_prefix")
     (before, first), (target, second) = engine.asked
-    assert engine.flushed == 1 and before[0][:64] == target[0][:64] and len(target[0]) == 74
+    assert engine.flushed == 1 and before[0][:64] == target[0][:64] and len(target[0]) == 68
     assert [sampling["max_new_tokens"] for sampling in first + second] == [1, 4] and second[0]["ignore_eos"]
     assert read_json(run.root / "calls" / "a.json")["record"]["request"] == {
-        "case": "cached_prefix", "prompt_tokens": [74], "completion_tokens": [4], "cached_tokens": [64]}
+        "case": "cached_prefix", "prompt_tokens": [68], "completion_tokens": [4], "cached_tokens": [64]}
     assert pending_cases(options, run) == ["short_request"]
 
 
@@ -146,9 +166,9 @@ def test_graphs_and_overlap_are_refused_before_anything_is_loaded(options, flags
 
 
 def test_a_context_that_would_clip_is_refused(options):
-    with pytest.raises(CaptureError, match="at least 85"):
-        llm_capture.open_run(replace(options, context_limit=84))
-    llm_capture.open_run(replace(options, context_limit=85))
+    with pytest.raises(CaptureError, match="at least 79"):
+        llm_capture.open_run(replace(options, context_limit=78))
+    llm_capture.open_run(replace(options, context_limit=79))
 
 
 def test_settings_name_model_substitutions_and_layers(options):
@@ -208,3 +228,28 @@ def test_a_run_without_hooks_is_noticed_before_the_first_case(options):
     (run.root / llm_capture.READY).touch()
     llm_capture.require_hooks(run)
     assert not (run.root / llm_capture.READY).exists()
+
+
+def test_a_summary_names_errors_and_the_passes_that_were_missed(options, tmp_path):
+    run = RunFolder.open(tmp_path / "run", llm_capture.settings(options))
+    for step, batch in ((1, 3), (0, 2)):
+        operation = {"phase": "decode", "step": step, "batch": batch, "layer": 3, "call_path": "a -> b"}
+        record = {"definition": "d", "workload": f"w{batch}", "operation": operation,
+                  "request": {"case": "three_requests", "prompt_tokens": [1, 1, 1]}}
+        write_json(run.root / "calls" / f"w{batch}.json",
+                   {"workload": {"axes": {"N": batch}}, "record": record})
+    figures = {"elements": 4, "mismatched": 0, "max_abs_error": 0.5, "relative_rms": 0.1,
+               "tolerance_used": 0.9}
+    write_json(run.root / "validation" / "w3.json",
+               {"passed": True, "errors": {"y": figures | {"status": "pass"}}})
+    run.finish_case("three_requests", [], 1.0)
+    case = replace(options.profile.cases["three_requests"],
+                   keep=keep({0: ["d"]}, {0: ["d"], 1: ["d"]}, {2: {0: ["d"], 1: ["d"]}}))
+    found = llm_summary.document(run, {"three_requests": case})
+    assert found["missed"] == ["three_requests, prefill 0, d", "three_requests, decode 0, d",
+                               "three_requests, decode 2 1, d"]
+    assert [(call["batch"], call["passed"], call["errors"]) for call in found["calls"]] == [
+        (2, None, {}), (3, True, {"y": figures})]
+    assert found["kind"] == "qwen-next" and found["engine"]["name"] == "sglang"
+    assert llm_summary.summary(run, {"three_requests": case})["captured"] == {
+        "d": {"calls": 2, "max_abs_error": 0.5, "max_relative_rms": 0.1}}

@@ -322,6 +322,17 @@ def test_partial_batches_and_other_layers_are_not_kept(gdn):
     assert not gdn.run.calls() and gdn.recorder.counts["case"][DECODE] == 2
 
 
+def test_passes_of_some_of_the_requests_are_counted_on_their_own(tmp_path, repository):
+    toy, engine = Toy(tmp_path, repository, GdnHooks, {PREFILL: 1, DECODE: 1}), ToyGdn()
+    toy.case("case", 3, {"decode": {DECODE: [1]}, "decode 2": {DECODE: [0]}})
+    for slots in ([4, 2, 1], [4, 2, 1], [4, 2], [4, 2], [4]):
+        gdn_decode(toy, engine, slots, False)
+    assert [result.status for result in toy.validated()] == ["pass"] * 2
+    found = {(item["operation"]["batch"], item["operation"]["step"], item["operation"]["phase"])
+             for item in toy.records()}
+    assert found == {(3, 1, "decode"), (2, 0, "decode")}
+
+
 def test_nothing_is_seen_outside_a_case(tmp_path, repository):
     toy = Toy(tmp_path, repository, GdnHooks, {PREFILL: 1, DECODE: 1})
     gdn_decode(toy, ToyGdn(), [4, 2], False)

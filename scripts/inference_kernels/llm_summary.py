@@ -1,0 +1,96 @@
+"""What a run of language-model captures holds, in figures: for the command's end, and without tensors as a
+file.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .cli import REPOSITORY
+from .files import read_json
+from .llm_cases import Case
+from .llm_hooks import pass_kind
+from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from .replay import Replayed
+
+FIGURES = ("elements", "mismatched", "max_abs_error", "relative_rms", "tolerance_used")
+
+
+def summary(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
+    """Calls and worst errors by definition, and the planned passes that were not captured."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in calls(run):
+        fresh = {"calls": 0, "max_abs_error": 0.0, "max_relative_rms": 0.0}
+        figures = rows.setdefault(row["definition"], fresh)
+        figures["calls"] += 1
+        for errors in row["errors"].values():
+            figures["max_abs_error"] = max(figures["max_abs_error"], errors["max_abs_error"] or 0.0)
+            figures["max_relative_rms"] = max(figures["max_relative_rms"], errors["relative_rms"] or 0.0)
+    return {"run": str(run.root), "complete": run.manifest["complete"], "captured": rows,
+            "seen": run.operator_counts(), "excluded": len(list((run.root / "excluded").glob("*.json"))),
+            "missed": missed(run, cases),
+            "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()}}
+
+
+def missed(run: RunFolder, cases: dict[str, Case]) -> list[str]:
+    """Passes to keep of finished cases that no call was captured of: "case, pass number, definition"."""
+    records = [read_json(path)["record"] for path in run.calls()]
+    records += [read_json(path) for path in sorted((run.root / "excluded").glob("*.json"))]
+    found = set()
+    for record in records:
+        request, operation = record["request"], record["operation"]
+        kind = pass_kind(operation["phase"], operation["batch"], len(request["prompt_tokens"]))
+        found.add((request["case"], kind, operation["step"], record["definition"]))
+    return [f"{name}, {kind} {step}, {definition}"
+            for name in run.finished_cases for kind, wanted in cases[name].keep.items()
+            for definition, steps in wanted.items() for step in steps
+            if (name, kind, step, definition) not in found]
+
+
+def calls(run: RunFolder) -> list[dict[str, Any]]:
+    """One entry a captured call: what it was, and its replay's figures if it was replayed."""
+    rows = []
+    for path in run.calls():
+        call, replay = read_json(path), run.root / "validation" / path.name
+        record, operation = call["record"], call["record"]["operation"]
+        replayed = read_json(replay) if replay.exists() else {}
+        where = {key: operation[key] for key in ("phase", "step", "batch", "layer", "call_path")}
+        errors = {name: {key: figures[key] for key in FIGURES}
+                  for name, figures in replayed.get("errors", {}).items()}
+        rows.append({"definition": record["definition"], "workload": record["workload"],
+                     "case": record["request"]["case"], **where, "axes": call["workload"]["axes"],
+                     "passed": replayed.get("passed"), "errors": errors})
+    return sorted(rows, key=lambda row: (row["definition"], row["case"], row["phase"], row["step"]))
+
+
+def document(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
+    """Everything about a run that travels without its tensors."""
+    settings = run.settings
+    excluded = [read_json(path) for path in sorted((run.root / "excluded").glob("*.json"))]
+    return {"kind": settings["kind"], "profile": settings["profile"], "class": settings["class"],
+            "model": settings["model"], "engine": settings["engine"], "hardware": settings["hardware"],
+            "complete": run.manifest["complete"], "cases": run.manifest["cases"],
+            "missed": missed(run, cases), "calls": calls(run),
+            "excluded": [{"definition": item["definition"], "case": item["request"]["case"],
+                          "reason": item["reason"], "rows": item["rows"], "largest_gap": item["largest_gap"]}
+                         for item in excluded]}
+
+
+def replay_calls(run: RunFolder, ties: tuple[str, ...], device: str, report: Callable[[str], None]
+                 ) -> list["Replayed"]:
+    """Replay every call; those that differ by near-ties only are excluded whole and not among the results.
+
+    ties: definitions whose selection may differ by near-ties.
+    """
+    from .exclusion import exclude_near_tie
+    from .validation import validate_run
+    results, total = [], len(run.calls())
+    for number, result in enumerate(validate_run(run, REPOSITORY, device), 1):
+        excluded = (result.status == "fail" and result.definition in ties
+                    and exclude_near_tie(run, REPOSITORY, result, device))
+        report(f"validated {number}/{total} {result.definition} {result.workload}: "
+               f"{'excluded, near-tie' if excluded else result.status} {result.reason}")
+        if not excluded:
+            results.append(result)
+    return results
