@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Write the explorer: one HTML file to browse definitions, workloads, solutions and results, offline.
+
+Reads definitions, tasks, workloads, capture records, solutions, figures and the results of the baselines: no
+GPU, no tensor files, no torch. Needs Pygments (requirements/plot.txt). Prints the path.
+"""
+
+import argparse
+from pathlib import Path
+
+from inference_kernels.cli import REPOSITORY, fail, run_main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=REPOSITORY,
+                        help="dataset root (default: this repository)")
+    parser.add_argument("--output", type=Path, metavar="FILE",
+                        help="the page (default: results/explorer.html of the root)")
+    parser.add_argument("--check", action="store_true",
+                        help="change nothing; exit 1 if the page is out of date")
+    options = parser.parse_args()
+    from inference_kernels import explorer_page
+    from inference_kernels.definitions import require_dataset
+    from inference_kernels.explorer_code import require_pygments
+
+    require_pygments()
+    require_dataset(options.root)
+    output = options.output or options.root / explorer_page.PAGE
+    if options.check:
+        difference = explorer_page.page_difference(options.root, output)
+        return fail(difference.line(), 1) if difference else 0
+    explorer_page.write_page(options.root, output)
+    print(output)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
