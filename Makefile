@@ -2,13 +2,14 @@
 # make test     install the test tools and run the tests
 # make engine   install SGLang for captures
 # make capture-ltx   capture, import and replay what is too large for the repository
+# make bench-at-size   the same on trees of 146 GB (sparse) and 20 GB (written)
 # make explorer  one page to browse everything, offline: results/explorer.html
 # make bench    measure the tools themselves (10 GB of scratch space)
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet
 
-.PHONY: run test test-distribution install engine capture-ltx bench explorer docs pack clean
+.PHONY: run test test-distribution install engine capture-ltx bench bench-at-size explorer docs pack clean
 
 run: install
 	$(BIN)/python scripts/verify.py
@@ -67,6 +68,10 @@ bench: install
 	$(BIN)/python benchmarks/bench_check.py > results/summaries/tool_benchmarks.jsonl
 	$(BIN)/python benchmarks/bench_import.py >> results/summaries/tool_benchmarks.jsonl
 	$(BIN)/python benchmarks/bench_compare.py >> results/summaries/tool_benchmarks.jsonl
+
+bench-at-size: .venv/.tested-with
+	$(BIN)/python benchmarks/bench_at_size.py
+	$(BIN)/python benchmarks/bench_resume.py
 
 explorer: .venv/.tested-with
 	$(BIN)/python scripts/build_explorer.py

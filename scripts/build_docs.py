@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the generated documentation: docs/definitions/*.md and the marked blocks of README.md."""
+"""Write the generated documentation: the pages of docs/ and licenses/, and the marked blocks of README.md."""
 
 import argparse
 from pathlib import Path

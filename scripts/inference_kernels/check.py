@@ -33,6 +33,7 @@ class Checked:
     """State of one check of `root`. `only` restricts it to one definition.
 
     broken: names of definitions and UUIDs of workloads that cannot be read; what belongs to them is left alone.
+    records: class of each workload with a record; the records themselves are not kept, they are the bulk of memory.
     """
 
     root: Path
@@ -41,7 +42,7 @@ class Checked:
     definitions: dict[str, dict] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     workloads: dict[str, tuple[str, dict, str]] = field(default_factory=dict)
-    records: dict[str, dict] = field(default_factory=dict)
+    records: dict[str, str] = field(default_factory=dict)
     blobs: check_blobs.Blobs = field(default_factory=check_blobs.Blobs)
 
     def wanted(self, definition: str) -> bool:
@@ -227,7 +228,7 @@ def _record(state: Checked, record: dict, where: str) -> None:
     if uuid in state.records:
         state.findings.add("error", where, "one record a workload", f"{uuid} again", "remove one of the lines")
         return
-    state.records[uuid] = record
+    state.records[uuid] = record["class"]
     if uuid in state.broken:
         for label in record_tensors(record):
             group, output = label.split(".", 1)
@@ -314,7 +315,7 @@ def _constraints(state: Checked) -> None:
 
 def summary(state: Checked) -> dict[str, Any]:
     """The machine-readable result: counts by class and level, blob figures, and all findings."""
-    classes = {name: sum(record["class"] == name for record in state.records.values()) for name in CLASSES}
+    classes = {name: sum(found == name for found in state.records.values()) for name in CLASSES}
     return {"checked": len(state.workloads), "classes": classes, "blobs": state.blobs.figures(),
             "errors": state.findings.count("error"), "warnings": state.findings.count("warning"),
             "notes": state.findings.count("note")}

@@ -9,6 +9,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from .errors import ConstraintError
@@ -56,6 +57,7 @@ def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
                               where=where, remedy=REMEDY) from error
 
 
+@cache
 def refusal(expression: str) -> str | None:
     """Why `expression` is outside the allowed language, found without evaluating it; None if it is inside."""
     try:
@@ -92,6 +94,7 @@ def names_in(expression: str) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called}
 
 
+@cache
 def _parse(expression: str) -> ast.expr:
     if len(expression) > LENGTH_LIMIT:
         raise _Refused(f"longer than {LENGTH_LIMIT} characters")

@@ -21,9 +21,12 @@ def sha256_file(path: Path) -> str:
 
 
 def hash_files(paths: Iterable[Path], jobs: int) -> Iterator[tuple[Path, str | OSError]]:
-    """Yield (path, digest or the error of reading it), in order, with at most `4 * jobs` files under way."""
-    with ThreadPoolExecutor(jobs) as pool:
-        waiting: deque = deque()
+    """Yield (path, digest or the error of reading it), in order, with at most `4 * jobs` files under way.
+
+    Stopped early, it finishes the files that are being read and leaves the rest.
+    """
+    pool, waiting = ThreadPoolExecutor(jobs), deque()
+    try:
         for path in paths:
             waiting.append((path, pool.submit(_digest_or_error, path)))
             if len(waiting) >= 4 * jobs:
@@ -32,6 +35,8 @@ def hash_files(paths: Iterable[Path], jobs: int) -> Iterator[tuple[Path, str | O
         while waiting:
             done, future = waiting.popleft()
             yield done, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _digest_or_error(path: Path) -> str | OSError:

@@ -18,7 +18,7 @@ from .lfs import Pointer, read_pointer
 
 # Nothing else leaves the machine. `.gitattributes` is not here: the Hub keeps its own, which says what it
 # stores as large objects; `blob/generated` is rewritten from recipes.
-PUBLISHED = ("LICENSE", "Makefile", "agentx_shapes.json", "benchmarks", "blob/starter", "blob/workloads",
+PUBLISHED = ("CONTRIBUTING.md", "LICENSE", "Makefile", "agentx_shapes.json", "benchmarks", "blob/starter", "blob/workloads",
              "captures.jsonl", "definitions", "docs", "licenses", "prompts", "pyproject.toml",
              "rearrangements.json", "requirements", "results/summaries", "retired", "scripts", "solutions",
              "tasks",

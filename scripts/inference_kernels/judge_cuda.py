@@ -148,4 +148,9 @@ class CudaDevice:
         except RuntimeError as error:
             raise Rejected("not_capturable", str(error)) from error
         self._synchronize()
-        return graph.replay, result
+
+        def replay() -> None:
+            graph.replay()
+        # The graph reads the tensors that the launch holds, and does not keep them itself.
+        replay.launch = launch
+        return replay, result

@@ -18,7 +18,10 @@ this verdict; and they judge the same file with the trick switched off, its hone
 
 
 def read_corpus(root: Path) -> list[dict[str, Any]]:
-    """Rows: name, group, verdict, trick (one sentence), dps, gpu (needs a CUDA device)."""
+    """Rows: name, group, verdict, trick (one sentence), dps, gpu (needs a CUDA device).
+
+    gpu_verdict: on a GPU, where it differs.
+    """
     return read_json(root / CORPUS)
 
 
@@ -35,8 +38,13 @@ def hostile_page(root: Path) -> str:
     lines = ["# Hostile corpus", "", INTRODUCTION,
              f"{len(rows)} tricks, {sum(row['gpu'] for row in rows)} of them only on a GPU.", ""]
     lines += ["| solution | group | trick | verdict |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{row['name']}` | {row['group']} | {row['trick']} | `{row['verdict']}` |" for row in rows]
+    lines += [f"| `{row['name']}` | {row['group']} | {row['trick']} | {_verdicts(row)} |" for row in rows]
     used = sorted({row["verdict"] for row in rows})
     lines += ["", "| verdict | meaning |", "| --- | --- |"]
     lines += [f"| `{name}` | {STATUSES[name][1]} |" for name in used]
     return "\n".join(lines) + "\n"
+
+
+def _verdicts(row: dict[str, Any]) -> str:
+    other = row.get("gpu_verdict")
+    return f"`{row['verdict']}`" + (f", on a GPU `{other}`" if other else "")

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from .definitions import definition_files, load_definition, read_definition, require_dataset
 from .errors import SchemaError, TensorFileError
-from .files import atomic_writer, read_json
+from .files import atomic_writer, read_json, remove_leftovers
 from .hashing import sha256_file
 from .layout import BlobPath, inside
 from .records import read_captures, read_workloads
@@ -97,6 +97,7 @@ def run_generated_files(run: Path) -> list[Generated]:
 def materialize(root: Path, files: list[Generated]) -> Iterator[tuple[Generated, bool]]:
     """Write each file that is absent or damaged; yield it and whether it was written.
 
+    What a killed run left of a file is removed before the file is written again.
     TensorFileError if a recipe gives other bytes than the file's name says; nothing is written then.
     """
     for item in files:
@@ -104,6 +105,7 @@ def materialize(root: Path, files: list[Generated]) -> Iterator[tuple[Generated,
         if path.exists() and sha256_file(path) == item.blob.sha256:
             yield item, False
             continue
+        remove_leftovers(path.parent)
         with atomic_writer(path) as stream:
             _write_checked(stream, item)
         yield item, True

@@ -44,6 +44,12 @@ def test_deleted_and_written_again_is_identical(root):
     assert command("materialize_seeded.py", "--root", root).summary["written"] == 0
 
 
+def test_what_a_killed_run_left_is_removed(root):
+    weight(root).rename(weight(root).with_name(".tmp-killed"))
+    assert command("materialize_seeded.py", "--root", root).summary["written"] == 1
+    assert [path.name for path in weight(root).parent.iterdir()] == [weight(root).name]
+
+
 def test_one_file_serves_every_workload_that_reads_it(root):
     (item,) = generated_files(root)
     assert item.recipe == toy.RECIPE and str(item.blob) == weight(root).relative_to(root).as_posix()

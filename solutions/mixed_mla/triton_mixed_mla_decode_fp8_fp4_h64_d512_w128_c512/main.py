@@ -16,7 +16,7 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 PROGRAMS = 132  # about one a multiprocessor of an H200: a program's queries and accumulator fill one
 BLOCK_SLOTS = 64
-WARPS, STAGES = 8, 2
+WARPS, STAGES = 8, 1
 JOIN_HEADS, JOIN_WARPS = 4, 4
 
 
