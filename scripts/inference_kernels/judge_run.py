@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 POISONS = (0xFF, 0xA5)
 ALIGNMENT = 256
 INPUT_SETS = 3
-# Inputs above this size are compared once, at the end, instead of after every validated call.
+# An input above this size is compared once, at the end, instead of after every validated call.
 INPUT_CHECK_BYTES = 2**28
 NUMERIC = ("mismatch", "non_finite", "unwritten", "stale")
-# Work still under way after a call's end event: more than this is work on a stream that nobody waited for.
+# Work still under way after a call's end event: more than this is work on a stream that nobody waited for. One such
+# call proves nothing, as the host itself may be late by milliseconds; a trick that pays needs most calls.
 TAIL_SHARE, TAIL_NS = 0.2, 150_000
+LATE_SHARE, LATE_AT_LEAST = 0.25, 3
 
 
 @dataclass
@@ -61,6 +63,7 @@ class Bench:
         self.sets = [Arrangement(case) for _ in range(INPUT_SETS)]
         self.random = random.Random(int(case.generator.initial_seed()))
         self.warm: set[str] = set()
+        self.tails: list[float] = []
 
     def load(self) -> None:
         """Hand over the captured inputs and two rearrangements of them, each at addresses of its own."""
@@ -105,8 +108,8 @@ class Bench:
                 self.go("call", 1)
                 label = f"input set {number}" + (" with other values" if changed else "")
                 outcomes.setdefault(label, []).append(self._outcome(number, "call"))
-                if self._input_bytes() <= INPUT_CHECK_BYTES:
-                    self.check_inputs(number)
+                self.check_inputs(number)
+        self.require_no_tails()
         _raise_worst(outcomes)
         self.require_clean()
 
@@ -142,9 +145,16 @@ class Bench:
         if sum(answer["ns"]) > 1.05 * wall + 50_000:
             raise Rejected("timer_disagrees", "a call claims more time than passed on the judge's clock")
         tail = max(answer["tail_ns"])
-        if tail > max(TAIL_SHARE * max(answer["ns"]), TAIL_NS):
-            raise Rejected("leftover", f"work on another stream went on for {tail / 1e3:.0f} us")
+        self.tails.append(tail if tail > max(TAIL_SHARE * max(answer["ns"]), TAIL_NS) else 0.0)
         return answer
+
+    def require_no_tails(self) -> None:
+        """Rejected (leftover) if work went on after too many of the calls since the last look."""
+        calls, late = len(self.tails), sorted(filter(None, self.tails))
+        self.tails = []
+        if len(late) >= max(LATE_AT_LEAST, LATE_SHARE * calls):
+            raise Rejected("leftover", f"after {len(late)} of {calls} calls work on another stream went on, for "
+                                       f"{late[len(late) // 2] / 1e3:.0f} us in the median")
 
     def check_outputs(self, number: int, mode: str) -> None:
         """Take the outputs of the set's last call and compare every element."""
@@ -206,22 +216,23 @@ class Bench:
         return any(not compare(other[name], wanted, tolerance).passed
                    and compare(actual, other[name], tolerance).passed for other in others)
 
-    def check_inputs(self, number: int) -> None:
-        """Byte for byte: the set's inputs are what the judge handed over (and moved)."""
+    def check_inputs(self, number: int, everything: bool = False) -> None:
+        """Byte for byte: the set's inputs are what the judge handed over (and moved).
+
+        Those above INPUT_CHECK_BYTES only where `everything` is asked for.
+        """
         own = {name: value for name, value in self.sets[number].inputs().items()
-               if hasattr(value, "shape") and not (number and self._is_shared(name, value))}
+               if hasattr(value, "shape") and not (number and self._is_shared(name, value))
+               and (everything or nbytes(value) <= INPUT_CHECK_BYTES)}
         layout = self._collect(number, "inputs", list(own))
         for name, value in own.items():
-            if raw_bytes(self._receive(layout, name, value)) != raw_bytes(value):
+            if differ({name: self._receive(layout, name, value)}, {name: value.cpu()}):
                 raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
-
-    def _input_bytes(self) -> int:
-        return sum(map(nbytes, self.case.tensors.values()))
 
     def finish(self) -> None:
         """Last looks: inputs of every set, the measuring machinery, processes left running."""
         for number in range(len(self.sets)):
-            self.check_inputs(number)
+            self.check_inputs(number, everything=True)
         self.require_clean()
 
     def require_clean(self) -> None:
@@ -235,7 +246,7 @@ class Bench:
 def differ(one: dict[str, "torch.Tensor"], other: dict[str, "torch.Tensor"]) -> bool:
     """Do two sets of outputs differ in any byte?"""
     import torch
-    return any(not torch.equal(value.view(torch.uint8), other[name].view(torch.uint8))
+    return any(not torch.equal(value.reshape(-1).view(torch.uint8), other[name].reshape(-1).view(torch.uint8))
                for name, value in one.items())
 
 

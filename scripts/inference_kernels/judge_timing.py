@@ -69,6 +69,7 @@ def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
             samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
         if turn in checked:
             bench.check_outputs(number, mode)
+    bench.require_no_tails()
     return samples
 
 

@@ -21,11 +21,12 @@ from inference_kernels.judge_floor import HOST_PEAKS, Floor, floor_of
 from inference_kernels.judge_gpu import parse_listing, resolve, same_uuid
 from inference_kernels.judge_lock import locked, lock_path, network_warning
 from inference_kernels.judge_outputs import check_memory, check_output, output_list
-from inference_kernels.judge_run import untouched_elements
+from inference_kernels.judge_run import Bench, untouched_elements
 from inference_kernels.judge_selection import describe_selection
 from inference_kernels.judge_solutions import folder_solution, read_candidate, require_sound
 from inference_kernels.schema import parameter_count
 from inference_kernels.judge_stats import geometric_mean, quantile, require_comparable, summarise
+from inference_kernels.judge_timing import own_time
 from inference_kernels.judge_verdicts import CannotJudge, Rejected
 
 LISTING = """\
@@ -307,3 +308,29 @@ def test_one_rejected_workload_rejects_and_nothing_judged_is_no_acceptance():
     assert not rejected["accepted"] and "b" not in rejected["speedups"]
     assert rejected["rejected"][0]["status"] == "stale"
     assert not verdict([])["accepted"]
+
+
+def bench_with(tails: list[float], overhead_ns: float = 0.0) -> Bench:
+    bench = Bench.__new__(Bench)
+    bench.tails, bench.overhead_ns = tails, overhead_ns
+    return bench
+
+
+def test_a_host_that_is_late_now_and_then_accuses_nobody():
+    for tails in ([0.0] * 50, [0.0] * 48 + [10_125_000.0] * 2, [0.0] * 38 + [200_000.0] * 12, [200_000.0] * 2):
+        bench_with(tails).require_no_tails()
+
+
+def test_work_that_goes_on_after_most_calls_is_left_over():
+    bench = bench_with([200_000.0] * 13 + [0.0] * 37)
+    with pytest.raises(Rejected, match="after 13 of 50 calls .* 200 us in the median") as caught:
+        bench.require_no_tails()
+    assert caught.value.status == "leftover"
+    bench.require_no_tails()  # each look is at the calls since the last one
+
+
+@pytest.mark.parametrize("mode, sample, time", [
+    ("launch", 9_000.0, 6_000.0), ("launch", 3_100.0, 500.0), ("launch", 400.0, 400.0), ("launch", -1.0, -1.0),
+    ("call", 9_000.0, 9_000.0)])
+def test_launches_do_not_contain_what_the_timer_adds(mode, sample, time):
+    assert own_time(bench_with([], overhead_ns=3_000.0), mode, sample) == time
