@@ -165,7 +165,7 @@ def summary(run: RunFolder, media: str) -> dict[str, Any]:
         name = read_json(path)["record"]["definition"]
         calls[name] = calls.get(name, 0) + 1
     cases = run.manifest["cases"]
-    return {"run": str(run.root), "complete": run.manifest["complete"], "captured": calls,
+    return {"run": "/".join(run.root.parts[-2:]), "complete": run.manifest["complete"], "captured": calls,
             "seen": run.operator_counts(), media: sum(len(case["images"]) for case in cases.values()),
             "seconds": {name: case["seconds"] for name, case in cases.items()}}
 

@@ -1,10 +1,10 @@
 """The least time a call can take: bytes that must move and operations that must be done, over measured peaks.
 
-Every count is a lower bound. Caches and banks of which a call may read a part count only where the part is
-known; outputs may stay in L2, so only what exceeds it counts. Rows of one call are counted from its own
-inputs.
+Every count is a lower bound. Of caches and expert banks the parts count that the call's own indices name, each once;
+outputs may stay in L2, so only what exceeds it counts.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from .definitions import tensor_inputs
 REJECT_BELOW = 0.7
 # Bounds no host reaches; they only make the rule testable without a GPU.
 HOST_PEAKS = {"bytes_per_second": 2e12, "bf16_flops": 2e14, "fp8_flops": 4e14}
-# Inputs of which a call need not read every byte.
+# Inputs of which a call need not read every byte: READ counts what it must.
 PARTLY_READ = frozenset({"b", "b_scale", "kv", "k_cache", "v_cache", "k_index_cache", "kv8_pages",
                          "kv4_pages",
                          "page_table", "indices", "indices8", "indices4", "block_ids"})
@@ -34,10 +34,7 @@ def _sparse_gqa(n: Names) -> float:
 
 
 def _sparse_mla(n: Names) -> float:
-    import torch
-    slots = torch.arange(n["K_slots"], device=n["indices"].device)
-    used = (n["indices"][:, 0] >= 0) & (slots < n["topk_length"][:, None])
-    return 4.0 * n["H"] * n["D"] * int(used.sum())
+    return 4.0 * n["H"] * n["D"] * _scanned(n["indices"][:, 0], n["topk_length"]).numel()
 
 
 def _mixed_mla(n: Names) -> float:
@@ -51,6 +48,56 @@ def _neighborhood(n: Names) -> float:
 def _causal(n: Names) -> float:
     keys = n["T"] * (n["T"] + n["P"]) if "P" in n else int(n["kv_end"].long().sum())
     return 4.0 * n["H"] * n["D"] * keys
+
+
+def _unique(values: Any) -> int:
+    return int(values.unique().numel())
+
+
+def _row_bytes(tensor: Any, leading: int = 1) -> int:
+    """Bytes of one entry along the first `leading` axes."""
+    return tensor.element_size() * math.prod(tensor.shape[leading:])
+
+
+def _scanned(indices: Any, length: Any) -> Any:
+    """The indices of all slots that are scanned and not empty."""
+    import torch
+    slots = torch.arange(indices.shape[-1], device=indices.device)
+    return indices[(indices >= 0) & (slots < length[:, None])]
+
+
+def _read_experts(n: Names) -> int:
+    return _unique(n["expert_ids"]) * (_row_bytes(n["b"]) + _row_bytes(n["b_scale"]))
+
+
+def _read_latents(n: Names) -> int:
+    return _unique(_scanned(n["indices"][:, 0], n["topk_length"])) * _row_bytes(n["kv"])
+
+
+def _read_pages(n: Names) -> int:
+    """Payloads alone: one byte a number in FP8, half a byte in FP4."""
+    return _unique(_scanned(n["indices8"], n["length8"])) * n["D"] \
+        + _unique(_scanned(n["indices4"], n["length4"])) * n["D"] // 2
+
+
+def _read_blocks(n: Names) -> int:
+    """Keys and values of the selected blocks; the tokens of incomplete blocks come on top."""
+    listed = n["block_ids"] >= 0
+    place = n["query_seq"].long()[:, None] * 2**32 + n["block_ids"].long()
+    return _unique(place[listed]) * 4 * (_row_bytes(n["k_cache"], 2) + _row_bytes(n["v_cache"], 2))
+
+
+def _read_index_keys(n: Names) -> int:
+    """Of each sequence the keys that its last row sees."""
+    import torch
+    seen = torch.zeros(int(n["query_seq"].max()) + 1, dtype=torch.int64, device=n["query_seq"].device)
+    blocks = (n["query_pos"].long() + 1) // n["block_size"]
+    return int(seen.scatter_reduce(0, n["query_seq"].long(), blocks, "amax").sum()) * _row_bytes(n["k_index_cache"], 2)
+
+
+READ: dict[str, Callable[[Names], int]] = {
+    "grouped_gemm": _read_experts, "sparse_mla": _read_latents, "mixed_mla": _read_pages,
+    "sparse_gqa": _read_blocks, "sparse_index": _read_index_keys}
 
 
 # op_type -> (operations from axes and inputs, key of the peak). GDN is bound by its state: bytes decide.
@@ -88,8 +135,10 @@ def floor_of(definition: dict, axes: dict[str, int], inputs: Names, output_bytes
              _ in tensor_inputs(definition)}
     moved = sum(size for name, size in sizes.items() if not _partly(definition, name))
     moved += max(0, output_bytes - l2_bytes)
+    names = {**axes, **inputs}
+    moved += READ[definition["op_type"]](names) if definition["op_type"] in READ else 0
     count, peak = OPERATIONS.get(definition["op_type"], (lambda names: 0.0, "bf16_flops"))
-    operations = count({**axes, **inputs})
+    operations = count(names)
     seconds = max(moved / peaks["bytes_per_second"], operations / peaks[peak])
     return Floor(moved, operations, seconds * 1e6)
 

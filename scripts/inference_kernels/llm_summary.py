@@ -27,7 +27,7 @@ def summary(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
         for errors in row["errors"].values():
             figures["max_abs_error"] = max(figures["max_abs_error"], errors["max_abs_error"] or 0.0)
             figures["max_relative_rms"] = max(figures["max_relative_rms"], errors["relative_rms"] or 0.0)
-    return {"run": str(run.root), "complete": run.manifest["complete"], "captured": rows,
+    return {"run": "/".join(run.root.parts[-2:]), "complete": run.manifest["complete"], "captured": rows,
             "seen": run.operator_counts(), "excluded": len(list((run.root / "excluded").glob("*.json"))),
             "missed": missed(run, cases),
             "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()}}

@@ -38,8 +38,8 @@ def test_dense_triton(reference, monkeypatch, row, described):
     monkeypatch.setattr(solution, "CONFIGS", [config._replace(rows=sys.maxsize)])
     monkeypatch.setattr(solution, "has_descriptors", lambda device: described)
     monkeypatch.setattr(solution, "multiprocessors", lambda device: 3)
-    A, B = normal(config.block_m + 1, 128, seed=row), normal(512, 128, seed=9, scale=128**-0.5)
-    with constants(reference(DENSE[0]), N=512, K=128) as run:
+    A, B = normal(config.block_m + 1, 256, seed=row), normal(512, 256, seed=9, scale=256**-0.5)
+    with constants(reference(DENSE[0]), N=512, K=256) as run:
         assert_within_tolerance(solution.run(A, B), run(A, B))
         A.neg_()
         assert_within_tolerance(solution.run(A[:1], B), run(A[:1], B))
