@@ -97,9 +97,13 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
+    """Three digits, large numbers whole."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+OVERVIEW = ["definition", "solutions", "calls passed", "fastest that passed all", "time us", "x floor"]
 HEADER = ["solution", "data", "passed", "time us", "x floor", "x SGLang", "tolerance used"]
 INTRODUCTION = """\
 Times are what the task times: a prepared launch as a CUDA graph, from a cold L2 and without what the timer adds, or the
@@ -110,12 +114,26 @@ are bound by latency, not by the GPU. `large` are captures of the same seeded mo
 the GPU host and not committed. Tolerance used: the worst element's error as a share of its bound. A solution without a
 row was not judged on this device.
 
-Commands: `python scripts/benchmark_solutions.py --gpu GPU-UUID --lock-directory DIR --definition NAME --report FILE`, then
-`python scripts/summarise_results.py starter=FILE ...`."""
+Commands: `bash scripts/run_gpu_benchmarks.sh results/h200`, then `python scripts/summarise_results.py
+starter=results/h200/NAME.jsonl ...` with every report."""
 LEFTOVER = """\
 `leftover` with work on another stream: outputs were right up to there, but one call of several hundred ended late, which
 the judge then took for work left on another stream. It asks for more than one late call since; the rows were not
 measured again."""
+
+
+def overview(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """For each definition: solutions, calls that passed, the fastest solution that passed all, its time and ratio."""
+    lines = []
+    for name in sorted({row["definition"] for row in rows}):
+        own = [row for row in rows if row["definition"] == name]
+        complete = [row for row in own if row["passed"] == row["workloads"] and row["geomean_us"]]
+        best = min(complete, key=lambda row: row["geomean_us"], default=None)
+        passed, judged = (sum(row[key] for row in own) for key in ("passed", "workloads"))
+        lines.append([f"`{name}`", str(len(own)), f"{passed} of {judged}", *(
+            (f"`{best['solution'].removesuffix('_' + name)}`", _number(best["geomean_us"]), _number(best["floor_ratio"]))
+            if best else ("-", "-", "-"))])
+    return lines
 
 
 def page(root: Path, rows: list[dict[str, Any]], table: Any) -> str:

@@ -38,11 +38,12 @@ def expected_documents(root: Path) -> dict[Path, str]:
                  definition_page(root, definition, records.get(definition["name"], []))
                  for definition in definitions}
     readme = root / "README.md"
-    blocks = {"counts": counts_block(records), "definitions": definitions_block(definitions, records)}
+    rows = baselines.read_rows(root)
+    blocks = {"counts": counts_block(records), "definitions": definitions_block(definitions, records),
+              "baselines": table(baselines.OVERVIEW, baselines.overview(rows))}
     documents[readme] = fill_blocks(read_text(readme), blocks, readme)
     if (root / judge_docs.CORPUS).exists():
         documents[root / judge_docs.PAGE] = judge_docs.hostile_page(root)
-    rows = baselines.read_rows(root)
     if rows:
         documents[root / baselines.PAGE] = baselines.page(root, rows, table)
     if (root / licences.WORKS).exists():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from inference_kernels.baselines import SUMMARY, page, read_rows, summarise
+from inference_kernels.baselines import SUMMARY, overview, page, read_rows, summarise
 from inference_kernels.docs import table
 from inference_kernels.errors import SchemaError
 
@@ -79,3 +79,10 @@ def test_a_report_without_label_is_refused(repository, report):
     done = subprocess.run([sys.executable, repository / "scripts" / "summarise_results.py", report],
                           capture_output=True, text=True)
     assert done.returncode == 2 and "expected LABEL=FILE" in done.stderr
+
+
+def test_the_overview_names_the_fastest_solution_that_passed_all(report):
+    rows = summarise([("starter", report)])
+    assert overview(rows) == [[f"`{DEFINITION}`", "2", "3 of 4", "`sglang`", "60", "6"]]
+    rows[1]["passed"] = rows[0]["passed"] = 1
+    assert overview(rows) == [[f"`{DEFINITION}`", "2", "2 of 4", "-", "-", "-"]]
