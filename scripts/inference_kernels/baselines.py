@@ -112,7 +112,7 @@ the least time that bytes and operations need at the measured peaks of the devic
 engine's own kernel on the same workloads. `starter` are the committed workloads, small on purpose: most of their calls
 are bound by latency, not by the GPU. `large` are captures of the same seeded models at larger sizes, made and judged on
 the GPU host and not committed. Tolerance used: the worst element's error as a share of its bound. A solution without a
-row was not judged on this device.
+row was not judged on this device; a row describes the source of its day.
 
 Commands: `bash scripts/run_gpu_benchmarks.sh results/h200`, then `python scripts/summarise_results.py
 starter=results/h200/NAME.jsonl ...` with every report."""

@@ -1,7 +1,7 @@
 """Block-causal attention through torch's scaled_dot_product_attention with an explicit mask.
 
-Boundary: the whole definition. Adaptations: heads before rows for the call, and back; kv_end becomes a bool mask
-[S, S] in every call. Validated on CPU; not timed on a GPU here.
+Boundary: the whole definition. Adaptations: heads before rows for the call, and back; kv_end becomes a bool
+mask [S, S] in every call. Run on CPU and on an H200 (torch 2.14.1): passes its 3 starter workloads.
 """
 
 import torch

@@ -2,7 +2,10 @@
 
 Boundary: the whole definition. Adaptations: none; q, k, v and o are read and written as they lie.
 Rounding: scores, softmax and sums are float32; the probabilities enter the second product in bfloat16.
-Validated in Triton's interpreter on CPU; not run on a GPU yet.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): right with seeded inputs of up to 4096 rows. With 128 channels
+1 of its 2 starter workloads passes; the other was right but rejected for a host delay, by a rule of the judge
+since changed. With 64 channels the starter workloads were not judged.
 """
 
 import torch
@@ -12,7 +15,8 @@ import triton.language as tl
 H = 32
 D = 128
 SCALE = D**-0.5 * 1.4426950408889634  # softmax in base 2
-# (queries a tile, keys a block, warps, stages) for long and for short query sequences; not measured yet.
+# (queries a tile, keys a block, warps, stages) for long and for short query sequences, from sweeps on an
+# H200; those of short sequences and of the shortest part only with 64 channels.
 LONG = (64, 64, 4, 3)
 SHORT = (64, 64, 4, 3)
 SHORT_ROWS = 64

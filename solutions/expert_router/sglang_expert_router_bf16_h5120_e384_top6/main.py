@@ -8,7 +8,8 @@ Adaptations: `is_image` stands in for the token ids and 1 for the image token's;
 applied to the output (1.0 changes nothing); the engine's descending order is sorted to increasing ids by a
 Triton kernel, weights follow. No row is padding. sm_100: the same calls, not run here.
 
-The ordering is validated in Triton's interpreter on CPU; not run on a GPU yet.
+The ordering is validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its 5 starter workloads, all of at most 8 rows.
 """
 
 import torch

@@ -5,7 +5,9 @@ reduction; products of BF16 operands are exact and sums are float32. The gate ad
 and picks six experts by integer keys that hold rank and id, so that equal ranks fall as the definition says.
 The selected experts are written through a running count, which leaves their ids sorted. Adaptation: none.
 
-Validated in Triton's interpreter on CPU; not run on a GPU yet.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its 5 starter workloads; right with seeded
+inputs of up to 4096 rows.
 """
 
 import torch
@@ -14,6 +16,7 @@ import triton.language as tl
 
 TOPK = 6
 # (rows up to, BLOCK_M, BLOCK_N, BLOCK_K, shares of the reduction, warps, stages); the last takes any rest.
+# Not chosen by a sweep.
 CONFIGURATIONS = ((16, 16, 64, 128, 20, 4, 2), (64, 64, 64, 128, 20, 4, 2), (256, 64, 128, 64, 10, 4, 4),
                   (1024, 128, 128, 64, 5, 8, 4), (4096, 128, 128, 64, 2, 8, 3))
 GATE_WARPS = 1

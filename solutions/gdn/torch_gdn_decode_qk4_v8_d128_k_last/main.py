@@ -1,6 +1,7 @@
 """One token of the gated delta rule in plain PyTorch, as two batched matrix-vector products.
 
-Boundary: the whole definition, gates included, float32 throughout. Validated on CPU; not timed on a GPU here.
+Boundary: the whole definition, gates included, float32 throughout. Run on CPU and on an H200
+(torch 2.14.1): passes its 3 starter workloads.
 """
 
 import math

@@ -1,8 +1,9 @@
 """C = A @ B.T through DeepGEMM (sgl-deep-gemm 0.2.3.post2) or torch's linear, whichever was faster.
 
 Boundary: the whole definition, one library call, no adaptation. `FASTER` says by M which library is called.
-sm_90: not measured yet, DeepGEMM throughout. sm_100: DeepGEMM has kernels for the same call, not run here.
-Not run on a GPU yet.
+sm_90: `FASTER` is from a sweep on an H200. sm_100: DeepGEMM has kernels for the same call, not run here.
+Run on an H200 (torch 2.14.1): passes the 3 starter workloads of N = K = 4096; right with
+seeded inputs of 16 to 6144 rows in all three shapes. The starter workloads of the other two were not judged.
 """
 
 import sys

@@ -3,7 +3,11 @@
 Boundary: the whole definition. Tiles of C in an order that keeps rows of A and B in L2; for many rows a
 persistent program a multiprocessor, so that the last tile is stored while the next one loads. On sm_90 and
 later A, B and C are reached through tensor memory accelerator descriptors, elsewhere through pointers. Sums
-in float32, one rounding. Validated in Triton's interpreter on CPU; not run on a GPU yet.
+in float32, one rounding.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes the 3 starter workloads of N = K = 4096; right
+with seeded inputs of 16 to 6144 rows in all three shapes. The starter workloads of the other two were not
+judged.
 """
 
 import sys
@@ -28,6 +32,7 @@ class Config(NamedTuple):
     stages: int
 
 
+# From sweeps on an H200, but for the row up to 1024, which no sweep covered.
 CONFIGS = (
     Config(16, block_m=16, block_n=32, block_k=256, group=1, persistent=False, warps=4, stages=4),
     Config(64, block_m=64, block_n=32, block_k=128, group=1, persistent=False, warps=4, stages=5),

@@ -6,7 +6,9 @@ registers (exact in BF16) and uses it for both products. The second kernel joins
 adds the sink; it is left out where a token has one share. Adaptation: none. Scores, softmax and sums are
 float32; probabilities are rounded to BF16 for the second product. FP8 conversion needs sm_89 or newer.
 
-Validated in Triton's interpreter on CPU; not run on a GPU yet.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its 4 starter workloads. With seeded inputs of 16
+and more tokens some elements missed the bound; with `torch_<definition>`, float32 throughout, none did.
 """
 
 import torch
@@ -15,6 +17,7 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 PROGRAMS = 132  # about one a multiprocessor of an H200: a program's queries and accumulator fill one
+# Slots a tile, warps and stages, then the joining kernel's; from sweeps on an H200 at up to 64 tokens.
 BLOCK_SLOTS = 64
 WARPS, STAGES = 8, 1
 JOIN_HEADS, JOIN_WARPS = 4, 4

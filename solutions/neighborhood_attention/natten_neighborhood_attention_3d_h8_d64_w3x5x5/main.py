@@ -3,8 +3,8 @@
 Boundary: the whole definition. Adaptations: none; NATTEN takes this layout, and scale=1.0 because q is scaled
 already.
 sm_90 uses its Hopper kernels (tiles of 4x4x4 queries and 4x4x8 keys, among those it offers for head size 64),
-sm_100 its Blackwell kernels, other devices what NATTEN picks. Not run here: NATTEN has no binary package on
-PyPI.
+sm_100 its Blackwell kernels, other devices what NATTEN picks. Not run here, nor on the H200 that ran the
+other solutions: NATTEN has no binary package on PyPI and was not installed.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 Boundary: the whole definition. Adaptations: the keys that a box of queries sees lie in one larger box, cut
 out in every launch, with a mask of the windows made in `prepare` (it depends on the shape alone).
-Validated on CPU; not timed on a GPU here.
+Validated on CPU. Run on an H200 (torch 2.14.1) at 32 heads only: passes the starter workload.
 """
 
 import itertools

@@ -6,7 +6,9 @@ grid. Keys outside a query's own window are masked by bits: a key has one bit se
 those that its window does not cover. Where 31 bits do not hold the three axes, X gets a word of its own. The
 words of the keys are a table that depends on the shape alone and is made in `prepare`.
 Rounding: scores, softmax and sums are float32; the probabilities enter the second product in bfloat16.
-Validated in Triton's interpreter on CPU; not run on a GPU yet.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): right with seeded inputs on grids of all four windows. Passes
+the only starter workload, at 32 heads.
 """
 
 import torch
@@ -17,8 +19,9 @@ H = 16
 D = 64
 WINDOW = (3, 7, 7)  # along T, Y, X
 LOG2E = tl.constexpr(1.4426950408889634)
-# Box of queries (each side a power of two, the volume at least 64), keys a block, warps, stages; not
-# measured yet. Bits suffice if the boxes of keys have T + Y <= 32 and X <= 31 or T + Y + X <= 31.
+# Box of queries (each side a power of two, the volume at least 64), keys a block, warps, stages; from sweeps
+# on an H200 (32 heads: as 16). Bits suffice if the boxes of keys have T + Y <= 32 and X <= 31 or
+# T + Y + X <= 31.
 TILE = (2, 4, 8)
 BLOCK_N, WARPS, STAGES = 64, 4, 3
 

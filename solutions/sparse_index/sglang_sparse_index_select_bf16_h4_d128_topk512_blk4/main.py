@@ -5,7 +5,8 @@ Engine calls: decode (one row a sequence, page size 8, 16, 32 or 64) `qsa_mqa_de
 on first use. Boundary: the whole definition. Adaptations: pages are gathered into packed keys in PyTorch; -1
 pages read page 0, whose scores lie past every length; the engine leaves the order of ids open, so they are
 sorted, -1 last. The engine breaks ties of the 512th score arbitrarily and scores in float32, so rows with
-such ties can differ from the reference. No path differs on sm_100; not run there. Not run on a GPU yet.
+such ties can differ from the reference. No path differs on sm_100; not run there.
+Run on an H200 (torch 2.14.1): passes its 8 starter workloads.
 """
 
 import torch

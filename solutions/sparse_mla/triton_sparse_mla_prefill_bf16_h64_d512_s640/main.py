@@ -4,7 +4,9 @@ Boundary: the whole definition. The rows that a tile of slots names are gathered
 softmax is online in base 2, the sink joins the denominator at the end. Adaptation: none, inputs are read as
 they are. Scores, softmax and sums are float32; probabilities are rounded to BF16 for the second product.
 
-Validated in Triton's interpreter on CPU; not run on a GPU yet.
+Validated in Triton's interpreter on CPU.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes the 3 starter workloads of 640 slots; those of 128
+were not judged. Right with seeded inputs of up to 4096 rows for both.
 """
 
 import torch
@@ -13,7 +15,7 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 BLOCK_SLOTS = 64  # a tile is 64 KiB of BF16 rows, beside 64 KiB of queries
-WARPS, STAGES = 8, 2
+WARPS, STAGES = 8, 2  # from a sweep on an H200, as BLOCK_SLOTS
 
 
 @triton.jit
