@@ -9,8 +9,9 @@ from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reports", nargs="+", type=labelled, metavar="LABEL=FILE",
-                        help="reports of benchmark_solutions.py, each with the name of its data: starter, large")
+    parser.add_argument("reports", nargs="+", type=labelled, metavar="LABEL=PATH",
+                        help="report of benchmark_solutions.py, or folder of them, with the name of its data: "
+                             "starter, large")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE",
                         help="JSON lines (default: the summary that the documents cite)")
     options = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> int:
 def labelled(text: str) -> tuple[str, Path]:
     label, found, path = text.partition("=")
     if not found or not label or not path:
-        raise argparse.ArgumentTypeError(f"expected LABEL=FILE, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected LABEL=PATH, found {text!r}")
     return label, Path(path)
 
 

@@ -23,13 +23,25 @@ KEYS = {"definition", "solution", "data", "class", "device", "peaks", "packages"
 
 
 def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-    """Rows of benchmark reports, given as (label of the data, file); of a workload judged twice the last counts."""
+    """Rows of benchmark reports, given as (label of the data, file or folder of files).
+
+    Of a workload judged twice the last record counts. SchemaError for a folder without reports.
+    """
     groups: dict[tuple[str, str, str], dict[str, dict]] = {}
     for label, path in reports:
-        for _, record in read_jsonl(path):
-            key = (record["definition"], record["solution"], label)
-            groups.setdefault(key, {})[record["workload"]] = record
+        for file in _files(path):
+            for _, record in read_jsonl(file):
+                key = (record["definition"], record["solution"], label)
+                groups.setdefault(key, {})[record["workload"]] = record
     return [_row(key, list(records.values()), _engine_times(groups, key)) for key, records in sorted(groups.items())]
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise SchemaError(expected="reports (*.jsonl)", found="none", where=str(path),
+                          remedy="write them with scripts/benchmark_solutions.py")
+    return files
 
 
 def _engine_times(groups: dict, key: tuple[str, str, str]) -> dict[str, float]:
@@ -115,7 +127,7 @@ the GPU host and not committed. Tolerance used: the worst element's error as a s
 row was not judged on this device; a row describes the source of its day.
 
 Commands: `bash scripts/run_gpu_benchmarks.sh results/h200`, then `python scripts/summarise_results.py
-starter=results/h200/NAME.jsonl ...` with every report."""
+starter=results/h200`."""
 LEFTOVER = """\
 `leftover` with work on another stream: outputs were right up to there, but one call of several hundred ended late, which
 the judge then took for work left on another stream. It asks for more than one late call since; the rows were not

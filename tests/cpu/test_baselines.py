@@ -71,6 +71,13 @@ def test_a_row_of_another_form_is_refused_by_line(report, tmp_path, change):
         read_rows(tmp_path)
 
 
+def test_a_folder_stands_for_its_reports(report, tmp_path):
+    assert summarise([("starter", tmp_path)]) == summarise([("starter", report)])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SchemaError, match="reports"):
+        summarise([("starter", tmp_path / "empty")])
+
+
 def test_no_summary_is_no_row(tmp_path):
     assert read_rows(tmp_path) == []
 
@@ -78,7 +85,7 @@ def test_no_summary_is_no_row(tmp_path):
 def test_a_report_without_label_is_refused(repository, report):
     done = subprocess.run([sys.executable, repository / "scripts" / "summarise_results.py", report],
                           capture_output=True, text=True)
-    assert done.returncode == 2 and "expected LABEL=FILE" in done.stderr
+    assert done.returncode == 2 and "expected LABEL=PATH" in done.stderr
 
 
 def test_the_overview_names_the_fastest_solution_that_passed_all(report):
