@@ -144,6 +144,7 @@ GDN_LARGE = {
                           keep=keep({0: [PREFILL]}, {1: [DECODE]})),
     "large_decode": Case(tuple(Prompt(60 + n, 24 + n) for n in range(64)), keep(None, {1: [DECODE]}),
                          output_tokens=8),
-    "cached_prefix": Case((Prompt(21, 1400, start=1024, start_of=22),), keep({0: [PREFILL]}),
-                          predecessor=Prompt(22, 1100), cached=(64, 1024)),
+    # The predecessor's state is kept at its last multiple of 64 and nowhere before: a prefix must end there.
+    "cached_prefix": Case((Prompt(21, 1400, start=1088, start_of=22),), keep({0: [PREFILL]}),
+                          predecessor=Prompt(22, 1100), cached=(64, 1088)),
 }
