@@ -14,7 +14,8 @@ STRANGERS = ("cat", "cp", "git", "hf", "mkdir", "pip", "tar")
 OURS = ("python", "make", "bash")
 # A new folder, such as that of a clone, is not there: the stubs made nothing.
 BUILTINS = "cd() { :; }; source() { :; }\n"
-STUB = '#!/bin/sh\nprintf "%s\\037" "${0##*/}" "$@" >> "$CALLS"; printf "\\036" >> "$CALLS"\n'
+# One write a call: programs of a pipe write at the same time.
+STUB = '#!/bin/sh\nprintf "%s" "$(printf "%s\\037" "${0##*/}" "$@"; printf "\\036")" >> "$CALLS"\n'
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -50,6 +50,16 @@ class Browser:
         """The value that the body of a function in the page returns."""
         return self._send("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
+    def becomes(self, expression: str) -> bool:
+        """Whether the expression turns true within two seconds: a page follows its address a moment later."""
+        return self.run(f"""
+            return new Promise((resolve) => {{
+                const end = Date.now() + 2000;
+                const look = () => ({expression}) ? resolve(true)
+                    : Date.now() > end ? resolve(false) : setTimeout(look, 10);
+                look();
+            }});""")
+
     def click(self, selector: str) -> None:
         """A real click in the middle of the first element; an error if something else lies over it."""
         self._send("POST", f"/element/{self._find(selector)}/click", {})

@@ -158,8 +158,8 @@ def test_the_keyboard_reaches_content_filter_and_first_definition(at):
     browser.press(*[TAB] * 6)
     assert browser.run("return document.activeElement.matches('.cards a')")
     browser.press(ENTER)
-    assert browser.run("return location.hash").startswith("#/definition/")
-    assert browser.run("return document.activeElement.tagName") == "H1"
+    assert browser.becomes("location.hash.startsWith('#/definition/')")
+    assert browser.becomes("document.activeElement.tagName === 'H1'")
 
 
 def test_structure_for_screen_readers(at, record):
