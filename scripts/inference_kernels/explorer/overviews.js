@@ -76,7 +76,7 @@ const RESULT_COLUMNS = [
   },
   { label: "Time over floor", numeric: true, cell: (row) => times(row.floor_ratio) },
   { label: "Speed over SGLang", numeric: true, cell: (row) => times(row.speed_vs_sglang) },
-  { label: "Worst error", numeric: true, cell: (row) => short(row.worst_error) },
+  { label: "Tolerance used", numeric: true, cell: (row) => percent(row.worst_error) },
 ];
 
 const resultList = () => [
