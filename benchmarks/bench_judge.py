@@ -25,6 +25,7 @@ from inference_kernels.judge_solutions import read_solution, solution_files
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, REPLAYS = 6, 10
+DUELLIST = "torch_dense_gemm_bf16_nt_n4096_k4096"
 
 
 def kernels() -> dict:
@@ -83,14 +84,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--duels", type=int, default=10, help="self-duels (default: 10)")
-    parser.add_argument("--solution", action="append", default=[], help="whom to judge against itself")
+    parser.add_argument("--solution", action="append", metavar="NAME",
+                        help=f"whom to judge against itself; repeatable (default: {DUELLIST})")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("error: bench_judge.py needs a CUDA device")
     rows = accuracy()
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
-    duels = [self_duels(options.duels, name) for name in options.solution]
+    duels = [self_duels(options.duels, name) for name in options.solution or [DUELLIST]]
     print(json.dumps({"device": torch.cuda.get_device_name(), "kernels": rows, "duels": duels}))
 
 

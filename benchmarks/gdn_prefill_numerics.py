@@ -3,7 +3,7 @@
 
 On a GPU host with the engine's packages: FlashInfer (the solution of that name), FLA (SGLang 0.5.23's copy,
 `chunk_gated_delta_rule` as the engine calls it, without its normalisation), the Triton and the torch
-solution. Captured calls, captured rows repeated, and seeded sweeps over lengths, sequence counts, decays and
+solution. Captured calls, captured rows repeated, and synthetic sweeps over lengths, sequence counts, decays and
 keys. An implementation that fails is named on stderr, and the exit code is 1.
 """
 
@@ -18,13 +18,14 @@ import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
 from inference_kernels.cli import REPOSITORY, run_main
 from inference_kernels.errors import DatasetError
+from inference_kernels.files import write_text
 from inference_kernels.gdn_numerics import (DEFINITION, SUMMARY, captured_workloads, decays, exact, measure,
-                                            repeated, seeded, summary_text)
+                                            repeated, summary_text, synthetic)
 
 GROUPS = {"captured": "Captured calls",
           "captured rows": "Captured rows, repeated: lengths and sequence counts",
-          "seeded lengths": "Seeded: lengths and sequence counts", "seeded decays": "Seeded: decays",
-          "seeded keys": "Seeded: keys with a common part"}
+          "synthetic lengths": "Synthetic: lengths and sequence counts", "synthetic decays": "Synthetic: decays",
+          "synthetic keys": "Synthetic: keys with a common part"}
 SHAPES = [[64], [1000], [8192], [512] * 16, [144] * 56 + [128]]
 DECAYS = (1e-4, 0.1, 0.5, 0.9, 0.99, 0.999, 0.99999)
 SHARED = (0.5, 0.9, 1.0)
@@ -43,12 +44,12 @@ def cases(root: Path, largest: int):
     for lengths in SHAPES:
         if sum(lengths) <= largest:
             yield "captured rows", f"captured rows of {source[:8]}", repeated(workloads[source], lengths)
-            yield "seeded lengths", "seeded, decay 0.95", seeded(lengths, 0.95, 0.0, seed=1)
+            yield "synthetic lengths", "synthetic, decay 0.95", synthetic(lengths, 0.95, 0.0, seed=1)
     middle = min(2048, largest)
     for decay in DECAYS:
-        yield "seeded decays", f"seeded, decay {decay}", seeded([middle], decay, 0.0, seed=2)
+        yield "synthetic decays", f"synthetic, decay {decay}", synthetic([middle], decay, 0.0, seed=2)
     for shared in SHARED:
-        yield "seeded keys", f"seeded, decay 0.99, {shared} shared", seeded([middle], 0.99, shared, seed=3)
+        yield "synthetic keys", f"synthetic, decay 0.99, {shared} shared", synthetic([middle], 0.99, shared, seed=3)
 
 
 def solution(kind: str):
@@ -128,7 +129,7 @@ def main() -> int:
         print(f"{label}, {record['tokens']} tokens, {record['sequences']} sequences: state error over rms: "
               f"{states}", flush=True)
     out = options.out or options.root / SUMMARY
-    out.write_text(summary_text(records, GROUPS, environment(options.device)))
+    write_text(out, summary_text(records, GROUPS, environment(options.device)))
     for line in failed:
         print(line, file=sys.stderr)
     return 1 if failed else 0

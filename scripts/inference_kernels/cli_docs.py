@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from .errors import PackError
+from .markdown import table
 
 PAGE = "docs/cli.md"
 INTRODUCTION = """# Commands
@@ -99,10 +100,9 @@ def _section(parser: argparse.ArgumentParser, described: bool = True) -> list[st
     if described and not parser.description:
         raise PackError(expected="a description", found="none", where=parser.prog,
                         remedy="write the docstring")
-    rows = [f"| `{_cell(_name(action))}` | {_cell(_help(parser, action))} |" for action in actions(parser)]
-    table = "\n".join(["| argument | meaning |", "| --- | --- |", *rows])
+    rows = [(f"`{_cell(_name(action))}`", _cell(_help(parser, action))) for action in actions(parser)]
     paragraphs = [parser.description.strip()] if described else []
-    return paragraphs + [table if rows else "No arguments."]
+    return paragraphs + [table(["argument", "meaning"], rows) if rows else "No arguments."]
 
 
 def _name(action: argparse.Action) -> str:
@@ -136,4 +136,4 @@ def _sentence(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+    return re.sub(r"\s+", " ", text)

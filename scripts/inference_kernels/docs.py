@@ -14,18 +14,12 @@ from .definitions import definition_files, read_definition, var_axes
 from .discrimination_report import read_summary
 from .errors import PackError
 from .files import read_text, write_text
+from .markdown import table
 from .records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
 from .tasks import Task, read_task
 
 REMEDY = "run: python scripts/build_docs.py"
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def table(header: list[str], rows: list[list[Any]]) -> str:
-    """A Markdown table; `|` inside cells is escaped."""
-    def line(cells: list[Any]) -> str:
-        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-    return "\n".join([line(header), "|" + " --- |" * len(header)] + [line(row) for row in rows])
 
 
 def expected_documents(root: Path) -> dict[Path, str]:
@@ -45,7 +39,7 @@ def expected_documents(root: Path) -> dict[Path, str]:
     if (root / judge_docs.CORPUS).exists():
         documents[root / judge_docs.PAGE] = judge_docs.hostile_page(root)
     if rows:
-        documents[root / baselines.PAGE] = baselines.page(root, rows, table)
+        documents[root / baselines.PAGE] = baselines.page(root, rows)
     if (root / licences.WORKS).exists():
         documents |= licence_documents(root)
     if (root / "scripts").is_dir():

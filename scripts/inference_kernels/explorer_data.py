@@ -7,12 +7,13 @@ once in `pool`, and the workloads hold their numbers there.
 from pathlib import Path
 from typing import Any
 
+from .baselines import SUMMARY, read_rows
 from .definitions import definition_files, read_definition
 from .errors import SchemaError
 from .explorer_code import highlighted
 from .explorer_figures import named_figures, shapes_image
 from .figure_data import histogram, summary
-from .files import canonical_json, read_jsonl, read_object
+from .files import canonical_json, read_object
 from .judge_solutions import solution_files
 from .records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
 from .schema import native_errors
@@ -20,11 +21,9 @@ from .tasks import read_task, task_path
 
 REMEDY = "run: python scripts/check_workload_inputs.py"
 CONTEST_TARGET = 154
-RESULTS = "results/summaries/h200_baselines.jsonl"
-# The keys of a result that the page shows, with their types; others are left alone.
-RESULT_KEYS = {"definition": str, "solution": str, "passed": (bool, int), "workloads": int,
-               "geomean_us": (int, float, None), "floor_ratio": (int, float, None),
-               "speed_vs_sglang": (int, float, None), "worst_error": (int, float, None)}
+# Of a measured baseline's keys those that the page shows.
+SHOWN = ("definition", "solution", "data", "passed", "workloads", "geomean_us", "floor_ratio", "speed_vs_sglang",
+         "worst_error")
 SHARED = ("model", "engine", "hardware", "request", "adaptations")
 # What a solution for `cuda`, whatever the architecture, is offered under; and the order of all.
 GPU_ARCHITECTURES = ("sm_90", "sm_100")
@@ -134,24 +133,10 @@ def architectures(targets: list[str]) -> list[str]:
 
 
 def results(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
-    """The measured baselines, reduced to RESULT_KEYS; none if they were not measured."""
-    path = root / RESULTS
-    rows = list(read_jsonl(path)) if path.exists() else []
-    for number, row in rows:
-        _require_result(row, definitions, f"{path}:{number}")
-    return [{key: row[key] for key in RESULT_KEYS} for _, row in rows]
-
-
-def _require_result(row: dict, definitions: set[str], where: str) -> None:
-    faults = [f"{key} = {row.get(key)!r}" if key in row else f"no {key}" for key, kinds in RESULT_KEYS.items()
-              if key not in row or not _fits(row[key], kinds)]
-    if not faults and row["definition"] not in definitions:
-        faults = [f"unknown definition {row['definition']}"]
-    if faults:
-        raise SchemaError(expected=f"a result with {', '.join(RESULT_KEYS)}", found=faults[0], where=where,
-                          remedy="measure the baselines again, or remove the line")
-
-
-def _fits(value: Any, kinds: Any) -> bool:
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    return None in kinds if value is None else type(value) in kinds
+    """The measured baselines, reduced to SHOWN; none if they were not measured."""
+    rows = read_rows(root)
+    for row in rows:
+        if row["definition"] not in definitions:
+            raise SchemaError(expected="the result of a known definition", found=row["definition"],
+                              where=str(root / SUMMARY), remedy="measure the baselines again, or remove the line")
+    return [{key: row[key] for key in SHOWN} for row in rows]

@@ -5,6 +5,7 @@ from typing import Any
 
 from .files import read_json
 from .judge_verdicts import STATUSES
+from .markdown import table
 
 CORPUS = "tests/hostile/corpus.json"
 PAGE = "docs/hostile_corpus.md"
@@ -37,11 +38,10 @@ def hostile_page(root: Path) -> str:
     rows = read_corpus(root)
     lines = ["# Hostile corpus", "", INTRODUCTION,
              f"{len(rows)} tricks, {sum(row['gpu'] for row in rows)} of them only on a GPU.", ""]
-    lines += ["| solution | group | trick | verdict |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{row['name']}` | {row['group']} | {row['trick']} | {_verdicts(row)} |" for row in rows]
+    lines.append(table(["solution", "group", "trick", "verdict"],
+                       [(f"`{row['name']}`", row["group"], row["trick"], _verdicts(row)) for row in rows]))
     used = sorted({row["verdict"] for row in rows})
-    lines += ["", "| verdict | meaning |", "| --- | --- |"]
-    lines += [f"| `{name}` | {STATUSES[name][1]} |" for name in used]
+    lines += ["", table(["verdict", "meaning"], [(f"`{name}`", STATUSES[name][1]) for name in used])]
     return "\n".join(lines) + "\n"
 
 

@@ -28,15 +28,20 @@ def summary(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
             figures["max_abs_error"] = max(figures["max_abs_error"], errors["max_abs_error"] or 0.0)
             figures["max_relative_rms"] = max(figures["max_relative_rms"], errors["relative_rms"] or 0.0)
     return {"run": "/".join(run.root.parts[-2:]), "complete": run.manifest["complete"], "captured": rows,
-            "seen": run.operator_counts(), "excluded": len(list((run.root / "excluded").glob("*.json"))),
+            "seen": run.operator_counts(), "excluded": len(excluded(run)),
             "missed": missed(run, cases),
             "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()}}
+
+
+def excluded(run: RunFolder) -> list[dict[str, Any]]:
+    """Receipts of the calls left out whole for ties."""
+    return [read_json(path) for path in sorted((run.root / "excluded").glob("*.json"))]
 
 
 def missed(run: RunFolder, cases: dict[str, Case]) -> list[str]:
     """Passes to keep of finished cases that no call was captured of: "case, pass number, definition"."""
     records = [read_json(path)["record"] for path in run.calls()]
-    records += [read_json(path) for path in sorted((run.root / "excluded").glob("*.json"))]
+    records += excluded(run)
     found = set()
     for record in records:
         request, operation = record["request"], record["operation"]
@@ -67,14 +72,13 @@ def calls(run: RunFolder) -> list[dict[str, Any]]:
 def document(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
     """Everything about a run that travels without its tensors."""
     settings = run.settings
-    excluded = [read_json(path) for path in sorted((run.root / "excluded").glob("*.json"))]
     return {"kind": settings["kind"], "profile": settings["profile"], "class": settings["class"],
             "model": settings["model"], "engine": settings["engine"], "hardware": settings["hardware"],
             "complete": run.manifest["complete"], "cases": run.manifest["cases"],
             "missed": missed(run, cases), "calls": calls(run),
             "excluded": [{"definition": item["definition"], "case": item["request"]["case"],
                           "reason": item["reason"], "rows": item["rows"], "largest_gap": item["largest_gap"]}
-                         for item in excluded]}
+                         for item in excluded(run)]}
 
 
 def replay_calls(run: RunFolder, ties: tuple[str, ...], device: str, report: Callable[[str], None]

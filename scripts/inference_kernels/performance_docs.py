@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_jsonl, read_object
+from .markdown import table
 
 PAGE = "docs/performance.md"
 SUMMARY = "results/summaries/tool_at_size.json"
@@ -50,15 +51,15 @@ def performance_page(root: Path) -> str:
     for tree, title in TREES.items():
         rows = [row for row in found["trees"] if row["tree"] == tree]
         if rows:
-            parts += [title, _table(["workloads", "paths", "bytes", "on disk"], map(_size, rows)),
-                      _table(["tool", "GB", "wall s", "processor s", "peak MB", "load"], _measured(rows)),
+            parts += [title, table(["workloads", "paths", "bytes", "on disk"], map(_size, rows)),
+                      table(["tool", "GB", "wall s", "processor s", "peak MB", "load"], _measured(rows)),
                       _growth(rows)]
     if "resume" in found:
         header = ["command", "undisturbed s", "exit codes", "files", "leftovers", "identical"]
-        parts += [RESUME, _table(header, map(_resumed, found["resume"]))]
+        parts += [RESUME, table(header, map(_resumed, found["resume"]))]
     if (root / SMALL).exists():
         parts += ["## Other measurements\n\n`make bench`, as written:",
-                  _table(["benchmark", "figures"], map(_small, read_jsonl(root / SMALL)))]
+                  table(["benchmark", "figures"], map(_small, read_jsonl(root / SMALL)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,11 +69,6 @@ Each command was stopped at growing shares of its time, by SIGINT (exit code 130
 begun) and SIGKILL (-9) in turn, and run again until it ended by itself (0). *identical*: the tree is byte for
 byte that of a run nobody stopped. `import` and `materialize` keep the tensors that were complete; `check`
 writes nothing and starts again."""
-
-
-def _table(header: list[str], rows: Any) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
 
 
 def _size(row: dict[str, Any]) -> list[str]:

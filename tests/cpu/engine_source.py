@@ -93,3 +93,16 @@ class Source:
             files = [path.relative_to(self.place).as_posix() for path in (self.place / folder).glob("*.py")]
         return {node.target.id for name in files for node in ast.walk(self.tree(name))
                 if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+
+
+def require_known_calls(engine: Source, solution: Path) -> None:
+    """Every engine function that a solution imports is called, with parameters that the pinned engine has."""
+    tree = ast.parse(solution.read_text())
+    modules = {alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+               and node.module.startswith("sglang.") for alias in node.names}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+             and node.func.id in modules]
+    assert modules and {call.func.id for call in calls} == set(modules)
+    for call in calls:
+        known = engine.parameters(f"{modules[call.func.id]}.{call.func.id}")
+        assert {keyword.arg for keyword in call.keywords} <= set(known) and len(call.args) <= len(known)

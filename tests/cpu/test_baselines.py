@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from inference_kernels.baselines import SUMMARY, overview, page, read_rows, summarise
-from inference_kernels.docs import table
 from inference_kernels.errors import SchemaError
 
 DEFINITION = "dense_gemm_bf16_nt_n4096_k4096"
@@ -55,7 +54,7 @@ def test_the_command_writes_what_the_page_shows(report, tmp_path, repository):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["passed"] == 3
-    text = page(root, read_rows(root), table)
+    text = page(root, read_rows(root))
     assert f"| `triton_{DEFINITION}` | starter | 1 of 2 (1 mismatch) | 20 | 2 | 2 | 50% |" in text
     assert f"- `triton_{DEFINITION}`: mismatch: y: one element" in text
     assert "n12288" not in text

@@ -9,6 +9,10 @@ import pytest
 import toy
 from commands import command
 
+from inference_kernels.definitions import definition_files
+from inference_kernels.judge_solutions import solution_files
+from inference_kernels.tasks import read_task
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> Path:
@@ -66,3 +70,10 @@ def test_two_solutions_of_one_name(root):
     write(root, changed(), name="copy")
     result = command("check_workload_inputs.py", "--root", root)
     assert any("a solution name that occurs once" in line for line in result.errors()), result.out
+
+
+def test_every_definition_has_the_solutions_that_the_readme_promises(repository):
+    names = {path.stem for path in solution_files(repository)}
+    for path in definition_files(repository):
+        task = read_task(repository, path.stem)
+        assert {f"triton_{path.stem}", f"torch_{path.stem}", task.baseline} <= names, path.stem

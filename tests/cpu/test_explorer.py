@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from inference_kernels import explorer_code, explorer_figures, explorer_page
 from inference_kernels.errors import SchemaError
-from inference_kernels.explorer_data import SHARED, architectures, explorer_data
+from inference_kernels.explorer_data import SHARED, SHOWN, architectures, explorer_data
 from inference_kernels.files import write_json
 from inference_kernels.records import PUBLISHED_TARGET, read_captures, write_captures
 
@@ -108,19 +108,24 @@ def test_a_folder_without_dataset_and_a_missing_package_are_explained(root, tmp_
 
 
 def test_results_are_shown_by_known_keys(root):
-    write_results(root, result(note="left alone"), result(solution="slow", geomean_us=None, passed=False))
-    rows = explorer_data(root)["results"]
-    assert rows == [result(), result(solution="slow", geomean_us=None, passed=False)]
+    rows = [result(), result(solution="slow", geomean_us=None, passed=1)]
+    write_results(root, *rows)
+    assert explorer_data(root)["results"] == [{key: row[key] for key in SHOWN} for row in rows]
 
 
 @pytest.mark.parametrize("fields, found", [
     ({"geomean_us": "fast"}, "geomean_us = 'fast'"), ({"passed": None}, "passed = None"),
-    ({"workloads": True}, "workloads = True"), ({"definition": "unknown"}, "unknown definition unknown")])
+    ({"workloads": True}, "workloads = True"), ({"note": "more"}, "unknown key note")])
 def test_a_malformed_result_is_refused(root, fields, found):
     path = write_results(root, result(), result(**fields))
     with pytest.raises(SchemaError) as caught:
         explorer_data(root)
     assert (caught.value.found, caught.value.where) == (found, f"{path}:2")
+
+
+def test_a_result_of_an_unknown_definition_is_refused(root):
+    write_results(root, result(definition="unknown"))
+    require_one_line(command(SCRIPT, "--root", root), "found unknown")
 
 
 def test_a_result_without_a_key_is_refused(root):

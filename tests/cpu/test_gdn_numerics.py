@@ -10,11 +10,12 @@ import torch
 from cpu.gdn_oracles import closed_form, expected
 from cpu.test_gdn import PREFILL
 from inference_kernels import gdn_numerics
-from inference_kernels.gdn_numerics import captured_workloads, decays, exact, measure, repeated, seeded
+from inference_kernels.gdn_numerics import captured_workloads, decays, exact, measure, repeated, synthetic
+from inference_kernels.tasks import read_task
 
 
 def test_exact_recurrence_agrees_with_the_closed_form():
-    inputs = seeded([5, 1, 9], 0.9, 0.5, seed=1)
+    inputs = synthetic([5, 1, 9], 0.9, 0.5, seed=1)
     order = ("q", "k", "v", "state", "A_log", "a", "dt_bias", "b", "cu_seqlens", "scale")
     wanted = expected(PREFILL, [inputs[name] for name in order], closed_form)
     for got, want in zip(exact(inputs).values(), wanted, strict=True):
@@ -22,13 +23,13 @@ def test_exact_recurrence_agrees_with_the_closed_form():
 
 
 @pytest.mark.parametrize("decay", [1e-4, 0.5, 0.99999])
-def test_seeded_decay_is_the_median(decay):
-    found = decays(seeded([400], decay, 0.0, seed=2))
+def test_synthetic_decay_is_the_median(decay):
+    found = decays(synthetic([400], decay, 0.0, seed=2))
     assert torch.log(found).median().item() == pytest.approx(np.log(decay), rel=0.1)
 
 
-def test_seeded_keys_with_everything_shared_are_one_key():
-    keys = seeded([7], 0.9, 1.0, seed=3)["k"]
+def test_synthetic_keys_with_everything_shared_are_one_key():
+    keys = synthetic([7], 0.9, 1.0, seed=3)["k"]
     assert (keys == keys[:1]).all()
 
 
@@ -74,7 +75,13 @@ def test_command_and_page(tmp_path, repository, workloads):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = gdn_numerics.numerics_page(tmp_path)
-    for words in ("captured rows of", "seeded, decay 0.5", "0.9 shared", "1.7e-03"):
+    for words in ("captured rows of", "synthetic, decay 0.5", "0.9 shared", "is the least in any"):
         assert words in page
     count = 12 + len(workloads)
     assert "flashinfer" not in page and f"| torch | `new_state` | {count} | {count} | {count} |" in page
+
+
+def test_the_contest_rule_is_the_tasks(repository):
+    tolerance = read_task(repository, gdn_numerics.DEFINITION).tolerance
+    assert tolerance.comparison == "absolute_or_relative"
+    assert tolerance.atol == tolerance.rtol == gdn_numerics.CONTEST

@@ -3,7 +3,7 @@ read.
 """
 
 import pytest
-from engine_source import Source, installed, wheel
+from engine_source import Source
 from inference_kernels import deepseek_hooks, gdn_hooks, qwen_hooks
 from inference_kernels.errors import CaptureError
 from inference_kernels.llm_hooks import FORWARD, Target, check_target
@@ -42,15 +42,6 @@ FUNCTIONS = {
     f"{SRT}.distributed.parallel_state.get_tp_group": [],
     f"{SRT}.entrypoints.engine.Engine.flush_cache": ["self"],
 }
-
-
-@pytest.fixture(scope="module")
-def engine(request) -> Source:
-    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
-    if isinstance(place, str):
-        print(place)
-        pytest.skip(place)
-    return Source(place)
 
 
 @pytest.mark.parametrize("target", TARGETS,

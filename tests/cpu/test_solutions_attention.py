@@ -7,7 +7,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from cpu.reference_checks import normal
-from engine_source import Source, installed, wheel
 from hypothesis import given
 from hypothesis import strategies as st
 from inference_kernels.files import read_json
@@ -266,14 +265,6 @@ def test_sparse_blocks_of_flash_attention_4(monkeypatch, block_m):
 
 
 # What the adapters use of the pinned engine.
-
-@pytest.fixture(scope="module")
-def engine(request) -> Source:
-    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
-    if isinstance(place, str):
-        pytest.skip(place)
-    return Source(place)
-
 
 @pytest.mark.parametrize("path, parameters", [
     *((f"{BACKENDS}.{owner}.__init__", "num_heads head_size causal softmax_scale") for owner in (

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from engine_source import Source, installed, wheel
+from engine_source import require_known_calls
 from solution_loader import REPOSITORY, load_solution
 
 from cpu.reference_checks import normal
@@ -162,23 +162,7 @@ def function(tree: ast.Module, name: str) -> ast.FunctionDef:
     return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
 
 
-@pytest.fixture(scope="module")
-def engine(request) -> Source:
-    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
-    if isinstance(place, str):
-        print(place)
-        pytest.skip(place)
-    return Source(place)
-
-
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_engine_functions_exist_and_take_these_arguments(engine, name):
-    tree = source_of(name)
-    modules = {alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-               and node.module.startswith("sglang.") for alias in node.names}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-             and node.func.id in modules]
-    assert modules and {call.func.id for call in calls} == set(modules)
-    for call in calls:
-        known = engine.parameters(f"{modules[call.func.id]}.{call.func.id}")
-        assert {keyword.arg for keyword in call.keywords} <= set(known) and len(call.args) <= len(known)
+    (path,) = (REPOSITORY / "solutions").glob(f"*/{name}/main.py")
+    require_known_calls(engine, path)

@@ -7,7 +7,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from engine_source import Source, installed, wheel
 from solution_loader import REPOSITORY, load_solution
 
 from cpu.definition_checks import constants
@@ -201,14 +200,6 @@ def test_measured_tables_cover_every_size():
 def test_solutions_of_a_family_are_one_source(kind, names):
     files = [next((REPOSITORY / "solutions").glob(f"*/{kind}_{name}/main.py")) for name in names]
     assert len({file.read_text() for file in files}) == 1
-
-
-@pytest.fixture(scope="module")
-def engine(request) -> Source:
-    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
-    if isinstance(place, str):
-        pytest.skip(place)
-    return Source(place)
 
 
 @pytest.mark.parametrize("path, parameters", [

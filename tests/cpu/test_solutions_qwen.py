@@ -4,15 +4,14 @@ Kernels run in Triton's interpreter, adapters on stand-ins for the libraries; en
 its source.
 """
 
-import ast
 import math
 
 import library_stand_ins
 import pytest
 import torch
-from engine_source import Source, installed, wheel
 from inference_kernels.compare import compare
 from inference_kernels.tasks import read_task
+from engine_source import require_known_calls
 from solution_loader import REPOSITORY, load_solution
 
 from cpu.qwen_tools import noise, page_table
@@ -164,24 +163,7 @@ def test_index_near_tie_inside_float32(reference):
     check("triton", INDEX, reference, inputs)
 
 
-@pytest.fixture(scope="module")
-def engine(request) -> Source:
-    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
-    if isinstance(place, str):
-        print(place)
-        pytest.skip(place)
-    return Source(place)
-
-
 @pytest.mark.parametrize("name", [name for name in SOLUTIONS if name.startswith(("sglang_", "tilelang_"))])
 def test_engine_functions_exist_and_take_these_arguments(engine, name):
     (path,) = (REPOSITORY / "solutions").glob(f"*/{name}/main.py")
-    tree = ast.parse(path.read_text())
-    modules = {alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-               and node.module.startswith("sglang.") for alias in node.names}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-             and node.func.id in modules]
-    assert modules and {call.func.id for call in calls} == set(modules)
-    for call in calls:
-        known = engine.parameters(f"{modules[call.func.id]}.{call.func.id}")
-        assert {keyword.arg for keyword in call.keywords} <= set(known) and len(call.args) <= len(known)
+    require_known_calls(engine, path)

@@ -68,6 +68,7 @@ const RESULT_COLUMNS = [
         : breakable(row.solution),
   },
   { label: "Definition", cell: (row) => link(["definition", row.definition], breakable(row.definition)) },
+  { label: "Data", cell: (row) => row.data },
   { label: "Workloads", cell: resultText },
   {
     label: "Time, geomean",
