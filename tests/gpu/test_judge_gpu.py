@@ -71,10 +71,12 @@ def test_a_record_says_how_it_was_timed(judge):
     assert 0.5 < record["timing"]["launch"]["median_us"] < record["timing"]["call"]["median_us"]
 
 
-def test_the_same_solution_is_as_fast_as_itself(judge):
-    definition = load_definition(judge.root, toy.NAME)
+def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path):
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
+    definition = load_definition(root, toy.NAME)
     one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))
-    result = verdict(list(duel(judge, definition, one, other, ())))
+    with Judge(Options(root, "cuda", gpu, memory_gib=16)) as judge:
+        result = verdict(list(duel(judge, definition, one, other, ())))
     assert result["accepted"] and 0.8 < result["geometric_mean"] < 1.25
 
 
