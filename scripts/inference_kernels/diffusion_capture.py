@@ -178,7 +178,7 @@ def describe_run(run: RunFolder, media: str) -> dict[str, Any]:
         record = call["record"]
         calls.append({"definition": record["definition"], "axes": call["workload"]["axes"],
                       "case": record["request"]["case"],
-                      **{name: record["operation"][name] for name in ("layer", "step", "output")},
+                      **{name: record["operation"][name] for name in ("call_path", "layer", "step", "output")},
                       "adaptations": record["adaptations"], "criterion": replay["criterion"],
                       "errors": replay["errors"], "passed": replay["passed"]})
     settings = {name: run.settings[name] for name in ("class", "model", "engine", "hardware", "selection")}

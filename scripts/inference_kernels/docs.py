@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from . import baselines, cli_docs, gdn_numerics, judge_docs, licences, performance_docs
+from . import baselines, capture_docs, cli_docs, gdn_numerics, judge_docs, licences, performance_docs
 from .definitions import definition_files, read_definition, var_axes
 from .discrimination_report import read_summary
 from .errors import PackError
@@ -44,6 +44,8 @@ def expected_documents(root: Path) -> dict[Path, str]:
         documents |= licence_documents(root)
     if (root / "scripts").is_dir():
         documents[root / cli_docs.PAGE] = cli_docs.cli_page(root)
+    if (root / capture_docs.FOLDER).is_dir():
+        documents[root / capture_docs.PAGE] = capture_docs.captures_page(root)
     if (root / performance_docs.SUMMARY).exists():
         documents[root / performance_docs.PAGE] = performance_docs.performance_page(root)
     if (root / gdn_numerics.SUMMARY).exists():

@@ -6,8 +6,8 @@ in the captured calls, is left out. The backend is the engine's default for the 
 sm_90, on sm_100 cuDNN with FlashAttention 4 behind it, elsewhere PyTorch's SDPA; SDPA also where the engine's
 kernel package holds no FlashAttention 3, as with `--attention-backend torch_sdpa`.
 Adaptations: none but a contiguous output.
-Run with the engine on CPU (its SDPA) and on an H200 (torch 2.14.1): passes its starter workloads (2 with 128
-channels, 3 with 64); right with seeded inputs of up to 4096 rows. Not run on sm_100.
+Run with the engine on CPU (its SDPA) and on an H200 (torch 2.14.1): passes its starter workloads and the
+larger captured ones. Not run on sm_100.
 """
 
 import importlib.util

@@ -4,8 +4,7 @@ state.
 Boundary: the whole definition, gates included, float32 throughout. The state is read once and written once,
 which is all the memory traffic there is. Needs torch and Triton alone.
 Validated in Triton's interpreter on CPU.
-Run on an H200 (torch 2.14.1, Triton 3.8.0): 2 of its 3 starter workloads pass; the third was right
-but rejected for a host delay, by a rule of the judge since changed.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its starter workloads and the larger captured ones.
 """
 
 import math

@@ -14,8 +14,7 @@ inverse is exact substitution in blocks of 16, joined by float32-like products; 
 overflow the mantissa where keys repeat. Boundary: the whole definition, gates included. Needs torch and
 Triton alone.
 Validated in Triton's interpreter on CPU.
-Run on an H200 (torch 2.14.1, Triton 3.8.0): 2 of its 3 starter workloads pass; the third was right
-but rejected for a host delay, by a rule of the judge since changed. Right with seeded inputs of 8192 tokens.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its starter workloads and the larger captured ones.
 """
 
 import math

