@@ -6,10 +6,12 @@ puts them beside NATTEN's own Python files, which stay as they are. Functions th
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -122,8 +124,11 @@ def trim(tree: Path) -> None:
                              remedy=f"use the sources of natten=={VERSION}")
         write_text(path, text)
     write_text(tree / BINDINGS, bindings(read_text(tree / BINDINGS)))
-    subprocess.run([sys.executable, GENERATOR, "--num-splits", "2", "-o", "csrc"], cwd=tree, check=True,
-                   capture_output=True)
+    done = subprocess.run([sys.executable, GENERATOR, "--num-splits", "2", "-o", "csrc"], cwd=tree,
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(expected="generated kernels", found=(done.stderr.strip().splitlines() or ["no message"])[-1],
+                         where=str(tree / GENERATOR), remedy="see the generator's message")
 
 
 def bindings(text: str) -> str:
@@ -147,9 +152,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 def compile_extension(tree: Path, folder: Path) -> Path:
     """The extension module, built by torch's own tools. BuildError with the compiler's last line."""
-    import os
-    import sysconfig
-
     from torch.utils.cpp_extension import load
     os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0a"
     sources = [tree / name for name in SOURCES] + sorted(tree.glob("csrc/autogen/src/cuda/hopper_fna/*.cu"))
