@@ -98,8 +98,10 @@ class Judge:
     def spawn(self) -> WorkerProcess:
         return self.server.spawn(int(self.options.memory_gib * 2**30))
 
-    def state(self) -> dict[str, Any] | None:
-        return gpu_state(self.options.gpu) if self.options.gpu else None
+    def state(self) -> dict[str, Any]:
+        """Load of the host over the last minute (a busy host scatters times), and the GPU's clocks and power."""
+        gpu = gpu_state(self.options.gpu) if self.options.gpu else {}
+        return {"host_load": round(os.getloadavg()[0], 2)} | gpu
 
     def workloads(self, definition: dict, only: tuple[str, ...]) -> list[Available]:
         return available_workloads(self.root, definition, self.classes, only)

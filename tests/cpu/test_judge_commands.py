@@ -89,6 +89,7 @@ def test_prepare_is_outside_the_launch_and_inside_the_call(root):
     record = judged(root, PREPARED)[0]
     assert record["status"] == "pass", record["detail"]
     assert record["timing"]["launch"]["median_us"] < 5_000 and record["timing"]["call"]["median_us"] > 20_000
+    assert all(record["clocks"][when]["host_load"] >= 0 for when in ("before", "after"))
 
 
 def test_a_reference_that_is_not_finite_is_nobodys_fault(root):
