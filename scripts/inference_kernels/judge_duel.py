@@ -60,7 +60,7 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
         subjects[side].retire()
         if side == 1:
             raise CannotJudge(expected=f"a baseline that passes {item.uuid}", found=str(error),
-                              where=subjects[1].name, remedy="repair the baseline first") from error
+                              where=subjects[1].name, remedy="repair it, or name another with --baseline") from error
     for record, bench in zip(records, benches):
         fill_record(record, bench, floor)
         record["clocks"] = {"before": before, "after": judge.state()}

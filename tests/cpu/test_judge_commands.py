@@ -258,7 +258,7 @@ def test_a_failing_baseline_is_not_the_candidates_fault(root, tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST, "c")))
     done = command(root, "judge_solution.py", path)
-    assert done.returncode == 2 and "repair the baseline" in done.stderr
+    assert done.returncode == 2 and "name another with --baseline" in done.stderr
 
 
 # audit_solutions.py
