@@ -126,17 +126,16 @@ OVERVIEW = ["definition", "solutions", "calls passed"] + [title for data in DATA
                                                          for title in (f"fastest, {data}", "us", "x floor")]
 HEADER = ["solution", "data", "passed", "time us", "x floor", "x SGLang", "tolerance used"]
 INTRODUCTION = """\
-Times are what the task times: a prepared launch as a CUDA graph, from a cold L2 and without what the timer adds, or the
-whole eager call (gated delta rule). They are geometric means over the workloads that pass. `x floor` is the time over
-the least time that bytes and operations need at the measured peaks of the device (of one product and one copy: another
-shape can run a little above them); `x SGLang` is the speed against the engine's own kernel on the same workloads. `starter` are the committed workloads, small on purpose: most of their calls
-are bound by latency, not by the GPU. `large` are captures of the same seeded models at larger sizes, made and judged on
-the GPU host and not committed. Tolerance used: the worst element's error as a share of its bound. A solution without a
-row was not judged on this device; a row describes the source of its day.
+Times are what the task times: a prepared launch as a CUDA graph, from a cold L2 and without what the timer adds, or
+the whole eager call (gated delta rule). They are geometric means over the workloads that pass. `x floor` is the time
+over the least time that bytes and operations need at the measured peaks of the device (of one product and one copy:
+another shape can run a little above them); `x SGLang` is the speed against the engine's own kernel on the same
+workloads. `starter` are the committed workloads, small on purpose: most of their calls are bound by latency, not by
+the GPU. `large` are captures of the same seeded models at larger sizes, made and judged on the GPU host and not
+committed. Tolerance used: the worst element's error as a share of its bound. A solution without a row was not judged
+on this device; a row describes the source of its day.
 
-Commands: `bash scripts/run_gpu_benchmarks.sh results/h200` for the committed workloads; for the others the same with
-`ROOT`, a folder with `definitions`, `tasks`, `solutions`, `rearrangements.json` and `scripts` into which the larger
-captures were imported; then `python scripts/summarise_results.py starter=results/h200 large=results/h200-large`."""
+[starter.md](starter.md) has the commands."""
 
 
 def overview(rows: list[dict[str, Any]]) -> list[list[str]]:
