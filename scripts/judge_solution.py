@@ -17,7 +17,7 @@ COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us
 def main() -> int:
     options = parse()
     from inference_kernels.definitions import load_definition
-    from inference_kernels.judge_duel import duel, find_baseline, verdict
+    from inference_kernels.judge_duel import duels, find_baseline, verdict
     from inference_kernels.judge_engine import benchmark
     from inference_kernels.judge_solutions import read_candidate
 
@@ -30,7 +30,8 @@ def main() -> int:
             pairs = [(record, {}) for record in benchmark(judge, definition, candidate, only, set())]
         else:
             baseline = find_baseline(options.root, task, options.baseline)
-            pairs = list(duel(judge, definition, candidate, baseline, only))
+            count = 1 if options.validation_only else options.duels
+            pairs = duels(judge, definition, candidate, baseline, only, count)
     result = verdict(pairs)
     show(pairs, result)
     if not result["judged"]:
@@ -39,6 +40,7 @@ def main() -> int:
 
 
 def show(pairs: list, result: dict) -> None:
+    from inference_kernels.judge_duel import speedup
     from inference_kernels.judge_report import number, troubles
 
     rows = []
@@ -46,7 +48,7 @@ def show(pairs: list, result: dict) -> None:
         own, theirs = (record.get("timing", {}).get(one["timed"], {}) for record in (one, other))
         rows.append({"workload": one["workload"][:8], "status": one["status"],
                      "axes": ", ".join(f"{name}={size}" for name, size in one["axes"].items()),
-                     "speedup": number(result["speedups"].get(one["workload"])),
+                     "speedup": number(speedup(one, other)),
                      "candidate us": number(own.get("median_us")),
                      "baseline us": number(theirs.get("median_us")),
                      "floor ratio": number(own.get("floor_ratio"))})
@@ -68,7 +70,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--task", metavar="NAME", help="definition that a folder solves")
     parser.add_argument("--baseline", metavar="NAME",
                         help="compare with this solution instead of the task's baseline")
+    parser.add_argument("--duels", type=at_least_one, default=1, metavar="N",
+                        help="whole comparisons, each in new processes, of which the mean counts (default: 1)")
     return parser.parse_args()
+
+
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -112,23 +112,48 @@ def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], bench
         raise _SideFailed(side, error) from error
 
 
+def duels(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...],
+          count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The pairs of `count` duels, each in new processes; the first that rejects the candidate is the last.
+
+    Small kernels run up to some percent faster or slower in one process than in another, for as long as it lives:
+    only other processes average that out.
+    """
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for _ in range(count):
+        pairs += duel(judge, definition, candidate, baseline, only)
+        if not verdict(pairs)["accepted"]:
+            break
+    return pairs
+
+
 def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
-    """accepted (every judged workload passes, and there is one), speedups by workload and group, mean."""
+    """accepted (every judged workload passes each time, and there is one), speedups by workload and group, mean.
+
+    The speedup of a workload is the geometric mean over its duels.
+    """
     judged = [pair for pair in pairs if STATUSES[pair[0]["status"]][0] != "void"]
-    speedups = {one["workload"]: _median(other) / _median(one) for one, other in judged
-                if one["status"] == "pass" and one["timing"] and other["timing"]}
+    ratios: dict[str, list[float]] = {}
     groups: dict[str, list[float]] = {}
-    for one, _ in judged:
-        if one["workload"] in speedups:
-            label = f"{one['group_axis']}={one['axes'][one['group_axis']]}"
-            groups.setdefault(label, []).append(speedups[one["workload"]])
-    accepted = bool(judged) and all(one["status"] == "pass" for one, _ in judged)
-    return {"accepted": accepted, "judged": len(judged), "not_judged": len(pairs) - len(judged),
+    for one, other in judged:
+        if ratio := speedup(one, other):
+            ratios.setdefault(one["workload"], []).append(ratio)
+            groups.setdefault(f"{one['group_axis']}={one['axes'][one['group_axis']]}", []).append(ratio)
+    speedups = {workload: geometric_mean(values) for workload, values in ratios.items()}
+    names = {pair[0]["workload"] for pair in judged}
+    return {"accepted": bool(judged) and all(one["status"] == "pass" for one, _ in judged), "judged": len(names),
+            "not_judged": len({pair[0]["workload"] for pair in pairs} - names),
             "rejected": [{"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
                          for one, _ in judged if one["status"] != "pass"],
-            "speedups": speedups, "groups": {label: geometric_mean(values) for label,
-                                             values in groups.items()},
+            "speedups": speedups, "groups": {label: geometric_mean(values) for label, values in groups.items()},
             "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None}
+
+
+def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
+    """How many times faster the candidate's record is than the baseline's, None if that was not measured."""
+    if one["status"] != "pass" or not one["timing"] or not other.get("timing"):
+        return None
+    return _median(other) / _median(one)
 
 
 def _median(record: dict[str, Any]) -> float:

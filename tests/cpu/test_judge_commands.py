@@ -219,6 +219,24 @@ def test_judge_accepts_and_reports_the_speedup(root, tmp_path):
     assert result["accepted"] and result["geometric_mean"] > 5 and set(result["groups"]) == {"N=24", "N=40"}
 
 
+def test_several_duels_count_as_their_mean_and_end_with_a_rejection(root, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST, "c")))
+    done = command(root, "judge_solution.py", path, "--duels", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if " pass " in line]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert len(rows) == 4 and result["judged"] == 2
+    for uuid, value in result["speedups"].items():
+        one, other = (float(row[3]) for row in rows if uuid.startswith(row[0]))
+        assert value == pytest.approx((one * other) ** 0.5, rel=0.01)
+    path.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST.replace("* scale", ""), "c")))
+    done = command(root, "judge_solution.py", path, "--duels", 3)
+    assert done.returncode == 1 and len(json.loads(done.stdout.splitlines()[-1])["rejected"]) == 2
+    done = command(root, "judge_solution.py", path, "--duels", 0)
+    assert done.returncode == 2 and "at least 1" in done.stderr
+
+
 def test_judge_rejects_and_says_why(root, tmp_path):
     for name, source, words in (("wrong", judge_toy.HONEST.replace("* scale", ""), "mismatch"),
                                 ("broken", "import no_such_module\n" + judge_toy.HONEST, "no_such_module")):
