@@ -23,7 +23,7 @@ FIGURE = (int, float, type(None))
 # A row's keys, all of them, and the types of their values.
 ROW = {"definition": (str,), "solution": (str,), "data": (str,), "class": (list,), "device": (str,), "peaks": (dict,),
        "packages": (dict,), "timed": (str,), "passed": (int,), "workloads": (int,), "statuses": (dict,),
-       "geomean_us": FIGURE, "floor_ratio": FIGURE, "speed_vs_sglang": FIGURE, "worst_error": FIGURE, "cases": (list,)}
+       "geomean_us": FIGURE, "floor_ratio": FIGURE, "speed_vs_sglang": FIGURE, "worst_error": FIGURE, "unsteady": (int,), "cases": (list,)}
 
 
 def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
@@ -60,6 +60,12 @@ def _time(record: dict[str, Any]) -> float | None:
     return timing["median_us"] if timing and record["status"] == "pass" else None
 
 
+def _unsteady(record: dict[str, Any]) -> bool:
+    """Was the judge's warning of a wide spread given to the samples of which the time is the median?"""
+    timing = record["timing"].get(record["timed"]) or {}
+    return record["status"] == "pass" and any(text.startswith("spread") for text in timing.get("warnings", []))
+
+
 def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float]) -> dict[str, Any]:
     times = {record["workload"]: time for record in records if (time := _time(record)) is not None}
     ratios = [times[record["workload"]] / record["floor"]["microseconds"] for record in records
@@ -75,7 +81,7 @@ def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float
             "timed": records[-1]["timed"], "passed": statuses.count("pass"), "workloads": len(records),
             "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
             "geomean_us": _mean(list(times.values())), "floor_ratio": _mean(ratios),
-            "speed_vs_sglang": _mean(speeds), "worst_error": max(used, default=None),
+            "speed_vs_sglang": _mean(speeds), "worst_error": max(used, default=None), "unsteady": sum(map(_unsteady, records)),
             "cases": [_case(record) for record in records]}
 
 
@@ -84,8 +90,9 @@ def _mean(values: list[float]) -> float | None:
 
 
 def _case(record: dict[str, Any]) -> dict[str, Any]:
-    time, floor = _time(record), record["floor"] or {}
-    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3),
+    time, floor, timing = _time(record), record["floor"] or {}, record["timing"].get(record["timed"]) or {}
+    quantiles = {key: round(timing[key], 3) for key in ("p10_us", "p90_us") if key in timing}
+    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3), **quantiles,
             "floor_us": floor.get("microseconds"), "bytes": floor.get("bytes"), "operations": floor.get("operations"),
             "detail": record["detail"][:DETAIL]}
 
@@ -110,8 +117,12 @@ def cells(row: dict[str, Any]) -> list[str]:
     """Solution, data, passed, time, ratio to the floor, speed against the engine, worst error: as a table shows them."""
     failed = ", ".join(f"{count} {status}" for status, count in row["statuses"].items() if status != "pass")
     passed = f"{row['passed']} of {row['workloads']}" + (f" ({failed})" if failed else "")
-    return [f"`{row['solution']}`", row["data"], passed, _number(row["geomean_us"]), _number(row["floor_ratio"]),
+    return [f"`{row['solution']}`", row["data"], passed, _geomean(row), _number(row["floor_ratio"]),
             _number(row["speed_vs_sglang"]), "-" if row["worst_error"] is None else f"{row['worst_error']:.0%}"]
+
+
+def _geomean(row: dict[str, Any]) -> str:
+    return _number(row["geomean_us"]) + (" ~" if row["unsteady"] else "")
 
 
 def _number(value: float | None) -> str:
@@ -135,6 +146,10 @@ the GPU. `large` are captures of the same seeded models at larger sizes, made an
 committed. Tolerance used: the worst element's error as a share of its bound. A solution without a row was not judged
 on this device; a row describes the source of its day.
 
+`~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something else
+disturbed them, mostly a late host, and the time can be too long; the summary has both quantiles of every workload. The
+judge gives the host 0.2 ms more before each launch since; the rows were not measured again.
+
 [starter.md](starter.md) has the commands."""
 
 
@@ -156,8 +171,7 @@ def _fastest(name: str, rows: list[dict[str, Any]], data: str) -> tuple[str, str
     if not complete:
         return "-", "-", "-"
     best = min(complete, key=lambda row: row["geomean_us"])
-    return (f"`{best['solution'].removesuffix('_' + name)}`", _number(best["geomean_us"]),
-            _number(best["floor_ratio"]))
+    return (f"`{best['solution'].removesuffix('_' + name)}`", _geomean(best), _number(best["floor_ratio"]))
 
 
 def page(root: Path, rows: list[dict[str, Any]]) -> str:

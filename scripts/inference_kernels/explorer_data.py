@@ -23,7 +23,7 @@ REMEDY = "run: python scripts/check_workload_inputs.py"
 CONTEST_TARGET = 154
 # Of a measured baseline's keys those that the page shows.
 SHOWN = ("definition", "solution", "data", "passed", "workloads", "geomean_us", "floor_ratio", "speed_vs_sglang",
-         "worst_error")
+         "worst_error", "unsteady")
 SHARED = ("model", "engine", "hardware", "request", "adaptations")
 # What a solution for `cuda`, whatever the architecture, is offered under; and the order of all.
 GPU_ARCHITECTURES = ("sm_90", "sm_100")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from inference_kernels.baselines import SUMMARY, overview, page, read_rows, summarise
+from inference_kernels.baselines import SUMMARY, cells, overview, page, read_rows, summarise
 from inference_kernels.errors import SchemaError
 
 DEFINITION = "dense_gemm_bf16_nt_n4096_k4096"
@@ -39,6 +39,16 @@ def test_rows_count_what_passed_and_compare_common_workloads(report):
     assert triton["statuses"] == {"mismatch": 1, "pass": 1} and triton["geomean_us"] == 20.0
     assert triton["speed_vs_sglang"] == 2.0 and triton["floor_ratio"] == 2.0
     assert triton["worst_error"] == 0.5, "errors of what failed are no property of what passed"
+
+
+def test_a_time_of_scattered_samples_is_marked(tmp_path):
+    scattered = record("one", "a", 20.0)
+    scattered["timing"]["launch"] |= {"p10_us": 7.0, "p90_us": 43.0, "warnings": ["spread: p90 is 6.14 of p10"]}
+    path = tmp_path / "report.jsonl"
+    path.write_text("".join(json.dumps(item) + "\n" for item in (scattered, record("one", "b", 20.0))))
+    row = summarise([("starter", path)])[0]
+    assert row["unsteady"] == 1 and row["cases"][0]["p90_us"] == 43.0 and cells(row)[3] == "20 ~"
+    assert overview([row])[0][4] == "20 ~"
 
 
 def test_data_with_other_labels_is_kept_apart(report):

@@ -4,6 +4,7 @@ Run on a GPU host with nothing else on the card: python -m pytest tests/gpu/test
 """
 
 import shutil
+import time
 from pathlib import Path
 
 import judge_toy
@@ -78,6 +79,20 @@ def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path):
     with Judge(Options(root, "cuda", gpu, memory_gib=16)) as judge:
         result = verdict(list(duel(judge, definition, one, other, ())))
     assert result["accepted"] and 0.8 < result["geometric_mean"] < 1.25
+
+
+def test_a_late_host_is_not_timed():
+    from inference_kernels.judge_cuda import CudaDevice
+    device, values = CudaDevice(), torch.zeros(2**18, device="cuda")
+    replay, _ = device.capture(lambda: values.add_(1), 3)
+
+    def late() -> None:
+        begun = time.perf_counter()
+        while time.perf_counter() < begun + 1e-4:
+            pass
+        replay()
+    prompt, delayed = (sorted(device.time_replay(run)[0] for _ in range(21))[10] for run in (replay, late))
+    assert delayed < prompt + 2_000
 
 
 def test_reading_24_mb_takes_longer_from_a_cold_cache():

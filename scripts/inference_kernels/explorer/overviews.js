@@ -73,7 +73,7 @@ const RESULT_COLUMNS = [
   {
     label: "Time, geomean",
     numeric: true,
-    cell: (row) => (row.geomean_us === null ? "–" : `${short(row.geomean_us)} µs`),
+    cell: (row) => (row.geomean_us === null ? "–" : `${short(row.geomean_us)} µs${row.unsteady ? " ~" : ""}`),
   },
   { label: "Time over floor", numeric: true, cell: (row) => times(row.floor_ratio) },
   { label: "Speed over SGLang", numeric: true, cell: (row) => times(row.speed_vs_sglang) },
