@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build NATTEN's Hopper kernels for the neighborhood attention of this dataset (minutes instead of hours).
+"""Build NATTEN's Hopper kernels for the neighborhood attention of this dataset alone, which takes minutes.
 
 Needs torch for CUDA, nvcc and ninja: run it in the engine's environment of the GPU host. Then put the output folder
 on PYTHONPATH; the engine's decoder and the `natten_` solutions find it there.

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from inference_kernels import judge_cli
-from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.cli import positive, print_json, print_table, run_main
 
 COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
 
@@ -70,15 +70,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--task", metavar="NAME", help="definition that a folder solves")
     parser.add_argument("--baseline", metavar="NAME",
                         help="compare with this solution instead of the task's baseline")
-    parser.add_argument("--duels", type=at_least_one, default=1, metavar="N",
+    parser.add_argument("--duels", type=positive, default=1, metavar="N",
                         help="whole comparisons, each in new processes, of which the mean counts (default: 1)")
     return parser.parse_args()
-
-
-def at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
-    return int(text)
 
 
 if __name__ == "__main__":

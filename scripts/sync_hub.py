@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
+from inference_kernels.cli import REPOSITORY, positive, print_json, progress, run_main
 from inference_kernels.hub_client import DEFAULT_REPOSITORY, check_repository
 
 
@@ -71,13 +71,6 @@ def add_publish(parser: argparse.ArgumentParser) -> None:
                         help="also write the dataset card, which is published as README.md, to FILE")
     parser.add_argument("--dry-run", action="store_true",
                         help="plan the batches and check limits; no network")
-
-
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
 
 
 def pull(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from .definitions import definition_files, read_definition
 from .errors import SchemaError
 from .files import read_jsonl
-from .judge_stats import geometric_mean
+from .judge_stats import SPREAD_WARNING, geometric_mean
 from .markdown import table
 
 SUMMARY = "results/summaries/h200_baselines.jsonl"
@@ -61,9 +61,9 @@ def _time(record: dict[str, Any]) -> float | None:
 
 
 def _unsteady(record: dict[str, Any]) -> bool:
-    """Was the judge's warning of a wide spread given to the samples of which the time is the median?"""
-    timing = record["timing"].get(record["timed"]) or {}
-    return record["status"] == "pass" and any(text.startswith("spread") for text in timing.get("warnings", []))
+    """Are the samples of which the time is the median spread so widely that the judge warns?"""
+    timing = record["timing"].get(record["timed"])
+    return record["status"] == "pass" and bool(timing) and timing["p90_us"] > SPREAD_WARNING * timing["p10_us"]
 
 
 def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float]) -> dict[str, Any]:
@@ -91,8 +91,10 @@ def _mean(values: list[float]) -> float | None:
 
 def _case(record: dict[str, Any]) -> dict[str, Any]:
     time, floor, timing = _time(record), record["floor"] or {}, record["timing"].get(record["timed"]) or {}
-    quantiles = {key: round(timing[key], 3) for key in ("p10_us", "p90_us") if key in timing}
-    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3), **quantiles,
+    more = {key: round(timing[key], 3) for key in ("p10_us", "p90_us") if timing}
+    if record["timed"] != "launch" and "launch" in record["timing"]:
+        more["launch_us"] = round(record["timing"]["launch"]["median_us"], 3)
+    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3), **more,
             "floor_us": floor.get("microseconds"), "bytes": floor.get("bytes"), "operations": floor.get("operations"),
             "detail": record["detail"][:DETAIL]}
 
@@ -146,9 +148,9 @@ the GPU. `large` are captures of the same seeded models at larger sizes, made an
 committed. Tolerance used: the worst element's error as a share of its bound. A solution without a row was not judged
 on this device; a row describes the source of its day.
 
-`~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something else
-disturbed them, mostly a late host, and the time can be too long; the summary has both quantiles of every workload. The
-judge gives the host 0.2 ms more before each launch since; the rows were not measured again.
+`~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something
+disturbed them, a late host is suspected, and the time can be too long; the summary has both quantiles of every
+workload. The judge gives the host 0.2 ms more before each launch since; the rows were not measured again.
 
 [starter.md](starter.md) has the commands."""
 

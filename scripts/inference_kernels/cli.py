@@ -3,6 +3,7 @@
 Exit codes: 0 all well, 1 the data has errors, 2 the command could not do its work, 130 interrupted.
 """
 
+import argparse
 import errno
 import json
 import os
@@ -48,6 +49,14 @@ def run_main(main: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         code = fail("interrupted; run the same command again to resume", 130)
     sys.exit(code)
+
+
+def positive(text: str) -> int:
+    """An option's whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
 
 
 def fail(message: str, code: int = 2) -> int:

@@ -19,8 +19,8 @@ from .records import CLASSES
 from .tasks import Task, task_path
 
 DEV_LIMIT = 10
-# Handing over a weight of more elements than this (expert banks) takes most of the judge's time: some 20 seconds a
-# workload and solution were seen on a GPU host.
+# With a weight of more elements than this (expert banks) the judge took some 20 seconds a workload and solution on a
+# GPU host.
 LARGE_WEIGHT = 2**30
 DEV = re.compile(r'^(?P<indent>[ \t]*)"dev": \[[^\]]*\]', re.MULTILINE)
 

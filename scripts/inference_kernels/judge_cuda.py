@@ -18,8 +18,9 @@ LIMIT_PERSISTING_L2 = 6
 FLUSH_SHARE_OF_L2 = 4
 POISON_COPIES = 3
 OVERHEAD_REPLAYS = 40
-# The device waits so long before the flush, about 0.2 ms: time for a late host to queue all that follows. The flush
-# alone (60 us on an H200) was too short for one call in ten.
+# The device waits so long before the flush, about 0.2 ms: time for a late host to queue all that follows. On an H200,
+# whose flush takes some 60 us, up to one launch in ten of small kernels read several times the others; a late host
+# is the suspected cause.
 LEAD_CYCLES = 400_000
 
 

@@ -1,11 +1,10 @@
 """Build the part of NATTEN that the LTX-2.5 decoder calls: its Hopper kernels for BF16, 3-D, head size 64, forward.
 
-PyPI has NATTEN as sources only, and all of its kernels take hours to compile. This cuts the sources down to one
+PyPI has NATTEN as sources only, with kernels for every rank, dtype, head size and direction. This cuts the sources down to one
 head size, dtype and rank without causal axes, compiles them for sm_90a against the torch of this interpreter, and
 puts them beside NATTEN's own Python files, which stay as they are. Functions that are left out raise when called.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from .errors import DatasetError, EnvironmentMissing
 from .files import read_text, write_text
+from .hashing import sha256_file
 
 VERSION = "0.21.7"
 SDIST_SHA256 = "8417236b74db079b2d23899ec8f77514fb2dc73d4bbd6b346a45b6967fc05ffb"
@@ -105,7 +105,7 @@ def download(folder: Path) -> Path:
 
 def unpack(sdist: Path, folder: Path) -> Path:
     """The unpacked tree; BuildError if the archive is not the pinned release."""
-    found = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    found = sha256_file(sdist)
     if found != SDIST_SHA256:
         raise BuildError(expected=f"SHA-256 {SDIST_SHA256}", found=found, where=str(sdist),
                          remedy=f"use natten-{VERSION}.tar.gz of PyPI")
@@ -151,7 +151,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def compile_extension(tree: Path, folder: Path) -> Path:
-    """The extension module, built by torch's own tools. BuildError with the compiler's last line."""
+    """The extension module, built by torch's own tools. BuildError with the compiler's first error."""
     from torch.utils.cpp_extension import load
     os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0a"
     sources = [tree / name for name in SOURCES] + sorted(tree.glob("csrc/autogen/src/cuda/hopper_fna/*.cu"))

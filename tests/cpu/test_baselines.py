@@ -13,7 +13,7 @@ DEFINITION = "dense_gemm_bf16_nt_n4096_k4096"
 
 
 def record(solution: str, workload: str, us: float | None, status: str = "pass", used: float = 0.5) -> dict:
-    timing = {} if us is None else {"launch": {"median_us": us}}
+    timing = {} if us is None else {"launch": {"median_us": us, "p10_us": us, "p90_us": us}}
     return {"solution": solution, "definition": DEFINITION, "workload": workload, "class": "seeded", "axes": {"M": 16},
             "status": status, "detail": "" if status == "pass" else "y: one\nelement", "timed": "launch",
             "timing": timing, "floor": {"microseconds": 10.0, "bytes": 1, "operations": 2.0},
@@ -43,12 +43,20 @@ def test_rows_count_what_passed_and_compare_common_workloads(report):
 
 def test_a_time_of_scattered_samples_is_marked(tmp_path):
     scattered = record("one", "a", 20.0)
-    scattered["timing"]["launch"] |= {"p10_us": 7.0, "p90_us": 43.0, "warnings": ["spread: p90 is 6.14 of p10"]}
+    scattered["timing"]["launch"] |= {"p10_us": 7.0, "p90_us": 43.0}
     path = tmp_path / "report.jsonl"
     path.write_text("".join(json.dumps(item) + "\n" for item in (scattered, record("one", "b", 20.0))))
     row = summarise([("starter", path)])[0]
     assert row["unsteady"] == 1 and row["cases"][0]["p90_us"] == 43.0 and cells(row)[3] == "20 ~"
     assert overview([row])[0][4] == "20 ~"
+
+
+def test_a_call_that_is_timed_eagerly_keeps_its_launch_time(tmp_path):
+    eager = record("one", "a", 20.0) | {"timed": "call"}
+    eager["timing"]["call"] = {"median_us": 90.0, "p10_us": 80.0, "p90_us": 99.0}
+    (tmp_path / "report.jsonl").write_text(json.dumps(eager) + "\n")
+    case = summarise([("starter", tmp_path)])[0]["cases"][0]
+    assert (case["us"], case["launch_us"]) == (90.0, 20.0)
 
 
 def test_data_with_other_labels_is_kept_apart(report):
