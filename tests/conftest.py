@@ -1,5 +1,6 @@
 """Shared fixtures: the library on the path, the repository's own definitions and references."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 sys.path.insert(0, str(REPOSITORY / "tests"))
+# A shell starts what runs in its background with SIGINT ignored, and children inherit that: tests send SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
