@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .available import Available
-from .judge_engine import Judge, Subject, fill_record, new_record, time_alone
+from .judge_engine import Judge, Subject, counted, fill_record, new_record, time_alone
 from .judge_run import POISONS, Bench
 from .judge_verdicts import Rejected
 from .tasks import Task
@@ -32,21 +32,22 @@ def _audit_workload(subject: Subject, item: Available, task: Task) -> dict[str, 
     judge, seed = subject.judge, secrets.randbits(48)
     record, bench, floor = new_record(subject, item, task, seed), None, None
     record["audit"] = {}
-    try:
-        case = judge.load(subject.definition, item, task, seed)
-        floor = judge.floor(case)
-        bench = subject.bench(case)
-        text = bench.worker.ask("docstring", judge.options.limits.call)["text"]
-        record["audit"] |= subject.style | {"notes": text.strip()}
-        bench.load()
-        bench.validate()
-        record["audit"]["inputs_unchanged"] = True
-        if not judge.options.validation_only:
-            time_alone(bench, task)
-            record["audit"]["launch_equals_run"] = same_bits(bench)
-    except Rejected as error:
-        record |= {"status": error.status, "detail": error.detail}
-        subject.retire()
+    with counted(record["seconds"], "total"):
+        try:
+            case = judge.load(subject.definition, item, task, seed)
+            floor = judge.floor(case)
+            bench = subject.bench(case)
+            text = bench.worker.ask("docstring", judge.options.limits.call)["text"]
+            record["audit"] |= subject.style | {"notes": text.strip()}
+            bench.load()
+            bench.validate()
+            record["audit"]["inputs_unchanged"] = True
+            if not judge.options.validation_only:
+                time_alone(bench, task)
+                record["audit"]["launch_equals_run"] = same_bits(bench)
+        except Rejected as error:
+            record |= {"status": error.status, "detail": error.detail}
+            subject.retire()
     fill_record(record, bench, floor)
     return record
 

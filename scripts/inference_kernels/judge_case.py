@@ -178,8 +178,28 @@ def run_reference(definition: dict, workload: dict, inputs: dict[str, Any]) -> d
     return {name: value.clone() for name, value in outputs.items()}
 
 
+class LargeTensors:
+    """Expert banks of the workload loaded last: the next one of its definition mostly reads the same."""
+
+    def __init__(self) -> None:
+        self.last: dict[Path, "torch.Tensor"] = {}
+        self.now: dict[Path, "torch.Tensor"] = {}
+
+    def load(self, path: Path, device: str) -> "torch.Tensor":
+        tensor = self.last.get(path)
+        if tensor is None:
+            tensor = load_tensor(path, device)
+        if nbytes(tensor) > TOUCH_LIMIT:
+            self.now[path] = tensor
+        return tensor
+
+    def turn(self) -> None:
+        """Keep what was loaded since the last turn, and nothing older."""
+        self.last, self.now = self.now, {}
+
+
 def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, seed: int,
-              against: str) -> Case:
+              against: str, banks: LargeTensors) -> Case:
     """Inputs, expected outputs and moves of an available workload (available.Available).
 
     against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
@@ -191,7 +211,8 @@ def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, 
         return blob_path(root, path, name, item.uuid)
     if item.missing:
         raise Rejected("not_materialised", item.missing)
-    inputs = load_inputs(definition, workload, resolve, device)
+    inputs = load_inputs(definition, workload, resolve, device, banks.load)
+    banks.turn()
     expected = run_reference(definition, workload, inputs) if against == "reference" \
         else saved_outputs(root, definition, item, resolve, device)
     generator = torch.Generator().manual_seed(seed)

@@ -1,13 +1,9 @@
-"""Messages between judge and worker: length-prefixed JSON on a socket, tensor bytes in a memory file beside
-it.
+"""Messages between judge and worker: length-prefixed JSON on a socket. Tensors cross beside it (judge_window.py).
 
-Bytes cross with pread and pwrite only (no mapping), so a worker that truncates the file cannot harm the
-reader. Standard library only.
+Standard library only.
 """
 
-import ctypes
 import json
-import os
 import socket
 import struct
 from typing import Any
@@ -52,25 +48,3 @@ def _exactly(channel: socket.socket, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
-
-
-def memory(address: int, size: int) -> memoryview:
-    """The `size` bytes at `address`, writable. The caller keeps their owner alive."""
-    if not size:
-        return memoryview(bytearray())
-    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
-
-
-def write_at(descriptor: int, view: memoryview, offset: int) -> None:
-    while len(view):
-        count = os.pwrite(descriptor, view[:2**30], offset)
-        view, offset = view[count:], offset + count
-
-
-def read_at(descriptor: int, view: memoryview, offset: int) -> None:
-    """Fill `view`; ChannelClosed if the file ends before it is full."""
-    while len(view):
-        count = os.preadv(descriptor, [view[:2**30]], offset)
-        if not count:
-            raise ChannelClosed("the hand-over file is shorter than the tensors it should hold")
-        view, offset = view[count:], offset + count

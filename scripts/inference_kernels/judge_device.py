@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .tensors import byte_view
+
 if TYPE_CHECKING:
     import torch
 
@@ -70,8 +72,7 @@ class HostDevice:
 
 def fill_bytes(tensor: "torch.Tensor", byte: int) -> None:
     """Every byte of a dense tensor becomes `byte`."""
-    import torch
-    tensor.view(-1).view(torch.uint8).fill_(byte)
+    byte_view(tensor).fill_(byte)
 
 
 def make_device(name: str) -> Any:

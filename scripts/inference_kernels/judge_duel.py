@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .available import Available
-from .judge_engine import Judge, Subject, fill_record, new_record
+from .judge_engine import Judge, Subject, counted, fill_record, new_record
 from .judge_solutions import read_solution, solution_files
 from .judge_stats import geometric_mean
 from .judge_timing import MODES, prepare, record_timing, trial
@@ -53,7 +53,8 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
     try:
         for stage in _stages(task, judge.options.validation_only):
             for side in _order(stage):
-                _run_stage(stage, side, subjects, benches, case, turns, task)
+                with counted(records[side]["seconds"], "total"):
+                    _run_stage(stage, side, subjects, benches, case, turns, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
         records[side] |= {"status": error.status, "detail": error.detail}

@@ -15,7 +15,7 @@ from typing import Any
 from .available import Available, available_workloads, data_classes
 from .files import read_text
 from .hashing import sha256_file
-from .judge_case import Case, load_case
+from .judge_case import Case, LargeTensors, load_case
 from .judge_floor import REJECT_BELOW, Floor, floor_of
 from .judge_gpu import Gpu, driver_version, gpu_state, same_uuid
 from .judge_peaks import peaks_of
@@ -84,6 +84,7 @@ class Judge:
         self.overhead_ns = cost["overhead_ns"]
         self.environment = seen | self._machine(gpu) | {"empty_call_us": cost["empty_ns"] / 1e3,
                                                         "launch_overhead_us": self.overhead_ns / 1e3}
+        self.banks = LargeTensors()
         self.peaks = peaks_of(self.options.device, gpu.uuid if gpu else "", self.root / "results" / "peaks")
         self.environment["peaks"] = self.peaks
 
@@ -110,7 +111,8 @@ class Judge:
         return read_task(self.root, name)
 
     def load(self, definition: dict, item: Available, task: Task, seed: int) -> Case:
-        case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against)
+        case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against,
+                         self.banks)
         if self.options.device == "cuda":
             import torch
             torch.cuda.empty_cache()
@@ -167,7 +169,7 @@ def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict
             "class": item.data_class, "axes": workload["axes"], "status": "pass", "detail": "",
             "against": judge.options.against, "timed": task.timing["timed"], "group_axis": task.group_axis,
             "comparisons": {}, "timing": {}, "notes": [], "checked_calls": {}, "floor": None, "seed": seed,
-            "clocks": {}, "environment": judge.environment, "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "seconds": {}, "clocks": {}, "environment": judge.environment, "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "hashes": {"solution": text_hash(subject.solution), "workload": text_hash(workload),
                        "task": sha256_file(task_path(judge.root, task.definition))}}
 
@@ -176,6 +178,7 @@ def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None
     """Copy what the bench found; a time below the floor turns the record into a rejection."""
     if bench is not None:
         sheet = bench.sheet
+        record["seconds"] = summed_up(record["seconds"] | sheet.seconds)
         record |= {"comparisons": sheet.comparisons, "notes": sheet.notes,
                    "checked_calls": sheet.checked_calls,
                    "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()}}
@@ -189,25 +192,44 @@ def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None
                                      f"{floor.microseconds:.2f} us at this device's measured peaks"}
 
 
+@contextlib.contextmanager
+def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the time that the block takes to `seconds[name]`."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
+
+
+def summed_up(seconds: dict[str, float]) -> dict[str, float]:
+    """With `overhead`: what the harness took for one workload, beside the solution's own time and its worker's start."""
+    own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
+    return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds["total"] - own}).items()}
+
+
 def judge_workload(subject: Subject, item: Available, task: Task) -> dict[str, Any]:
     """Validate (and time) one solution on one workload. Never raises Rejected: the record says it all."""
     judge, seed = subject.judge, secrets.randbits(48)
     record, bench, floor = new_record(subject, item, task, seed), None, None
-    try:
-        case = judge.load(subject.definition, item, task, seed)
-        floor = judge.floor(case)
-        record["clocks"]["before"] = judge.state()
-        bench = subject.bench(case)
-        bench.load()
-        bench.validate()
-        if judge.options.validation_only:
-            bench.finish()
-        else:
-            time_alone(bench, task)
-        record["clocks"]["after"] = judge.state()
-    except Rejected as error:
-        record |= {"status": error.status, "detail": error.detail}
-        subject.retire()
+    with counted(record["seconds"], "total"):
+        try:
+            with counted(record["seconds"], "load"):
+                case = judge.load(subject.definition, item, task, seed)
+            floor = judge.floor(case)
+            record["clocks"]["before"] = judge.state()
+            with counted(record["seconds"], "start"):
+                bench = subject.bench(case)
+            bench.load()
+            bench.validate()
+            if judge.options.validation_only:
+                bench.finish()
+            else:
+                time_alone(bench, task)
+            record["clocks"]["after"] = judge.state()
+        except Rejected as error:
+            record |= {"status": error.status, "detail": error.detail}
+            subject.retire()
     fill_record(record, bench, floor)
     return record
 

@@ -76,7 +76,7 @@ def serve(control: socket.socket) -> None:
 
 
 def spawn(control: socket.socket, message: dict) -> int:
-    """Fork a worker that serves the socket, memory file and log received with the message; return its pid."""
+    """Fork a worker that serves the socket, window and log received with the message; return its pid."""
     _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
     pid = os.fork()
     if pid:
@@ -96,7 +96,7 @@ def become_worker(descriptors: list[int], message: dict) -> None:
 
     Own process group, own folder, its output in a log; then serve until told to stop.
     """
-    channel, memory_file, log = descriptors
+    channel, window, log = descriptors
     os.setsid()
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -105,7 +105,7 @@ def become_worker(descriptors: list[int], message: dict) -> None:
     os.environ.update(message["environment"])
     os.chdir(message["folder"])
     from .judge_worker import Worker
-    Worker(socket.socket(fileno=channel), memory_file, message["device"], message["threads"]).serve()
+    Worker(socket.socket(fileno=channel), window, message["device"], message["threads"]).serve()
     os._exit(0)
 
 

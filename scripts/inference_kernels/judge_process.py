@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from .errors import EnvironmentMissing
-from .judge_channel import ChannelClosed, read_at, receive, send, write_at
+from .judge_channel import ChannelClosed, receive, send
 from .judge_fork import children
 from .judge_verdicts import STATUSES, CannotJudge, Rejected, is_rejection
+from .judge_window import Window, create_window
 from .native import INSTALL
 
 POLL_SECONDS = 0.05
@@ -39,6 +40,8 @@ class ForkServer:
                                                        *filter(None, [os.environ.get("PYTHONPATH")])]))
         for switch in ("FIB_ENABLE_APPLY", "FIB_ENABLE_TRACING", "TRITON_INTERPRET"):
             environment.pop(switch, None)
+        if device == "cpu":
+            environment["TRITON_INTERPRET"] = "1"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "inference_kernels.judge_fork", str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -87,7 +90,8 @@ class WorkerProcess:
     def __init__(self, server: ForkServer, memory_limit: int):
         self.server, self.memory_limit = server, memory_limit
         self.folder = tempfile.TemporaryDirectory(prefix="judge-", ignore_cleanup_errors=True)
-        self.memory_file = os.memfd_create("hand-over")
+        shared = create_window()
+        self.window = Window(shared, server.device)
         self.channel, theirs = socket.socketpair()
         log = os.open(Path(self.folder.name, "log"), os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
         environment = {name: str(Path(self.folder.name, name.lower())) for name in PRIVATE_FOLDERS}
@@ -95,8 +99,9 @@ class WorkerProcess:
         self.pid = server.ask(
             {"do": "spawn", "folder": self.folder.name, "device": server.device, "threads": server.threads,
              "environment": environment | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}},
-            [theirs.fileno(), self.memory_file, log])["pid"]
+            [theirs.fileno(), shared, log])["pid"]
         theirs.close()
+        os.close(shared)
 
     def ask(self, do: str, timeout: float, wants: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
         """One request and its answer, with the keys `wants`. One with `rejected` is raised as Rejected.
@@ -180,19 +185,10 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
         status = self.server.ask({"do": "reap", "pid": pid})["status"]
-        os.close(self.memory_file)
+        self.window.close()
         os.close(self.log)
         self.folder.cleanup()
         return status
-
-    def write(self, view: memoryview, offset: int) -> None:
-        write_at(self.memory_file, view, offset)
-
-    def read(self, view: memoryview, offset: int) -> None:
-        try:
-            read_at(self.memory_file, view, offset)
-        except ChannelClosed as error:
-            raise Rejected("tampered", str(error)) from error
 
 
 def _state(pid: int) -> str:

@@ -197,10 +197,10 @@ def relabel_(tensor: "torch.Tensor", unit: int, order: "torch.Tensor") -> None:
     tensor.copy_(torch.where(tensor >= 0, moved.to(tensor.dtype), tensor))
 
 
-def step_message(step: Step, position: int) -> dict[str, Any]:
-    """What a worker needs to apply the step; `position` is where its order lies in the hand-over file."""
+def step_message(step: Step) -> dict[str, Any]:
+    """What a worker needs to apply the step, beside its order."""
     places = [[p.tensor, p.dim, p.unit, p.inner, p.view] for p in step.move.places]
-    return {"places": places, "units": step.units, "count": len(step.order), "position": position}
+    return {"places": places, "units": step.units, "count": len(step.order)}
 
 
 def step_from_message(message: dict[str, Any], order: "torch.Tensor") -> Step:

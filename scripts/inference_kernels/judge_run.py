@@ -5,6 +5,7 @@ What is timed, and how often timed calls are checked, is in judge_timing.py.
 
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,15 @@ from .judge_process import WorkerProcess
 from .judge_rearrange import Step, step_message
 from .judge_selection import SELECTIONS, describe_selection
 from .judge_stats import Timing
-from .judge_verdicts import Rejected
-from .tensors import raw_bytes
+from .judge_verdicts import CannotJudge, Rejected
+from .judge_window import copy_bytes, window_fulls
+from .tensors import byte_view, raw_bytes
 
 if TYPE_CHECKING:
     import torch
 
 # 0xFF bytes are NaN in every wide float; the second pattern finds what the first hides: -1 is a legal id.
 POISONS = (0xFF, 0xA5)
-ALIGNMENT = 256
 INPUT_SETS = 3
 # An input above this size is compared once, at the end, instead of after every validated call.
 INPUT_CHECK_BYTES = 2**28
@@ -44,12 +45,16 @@ class Limits:
 
 @dataclass
 class Sheet:
-    """What is found out about one workload while it is judged."""
+    """What is found out about one workload while it is judged.
+
+    seconds: `first_calls`, of each kind, in which a solution may compile; `kernels`, its own time in all later ones.
+    """
 
     comparisons: dict[str, dict] = field(default_factory=dict)
     timing: dict[str, Timing] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     checked_calls: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {"first_calls": 0.0, "kernels": 0.0})
 
 
 class Bench:
@@ -76,19 +81,20 @@ class Bench:
             self.sheet.notes.append("no rearrangement changes the outputs here: memoisation is not excluded")
 
     def _hand_over(self, number: int, values: dict[str, Any]) -> None:
-        tensors, shared, scalars, position = {}, {}, {}, 0
+        own, shared, scalars = {}, {}, {}
         for name, value in values.items():
             if not hasattr(value, "shape"):
                 scalars[name] = value
             elif number and self._is_shared(name, value):
                 shared[name] = 0
             else:
-                tensors[name] = {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch."),
-                                 "position": position}
-                self.worker.write(raw_bytes(value), position)
-                position += -(-nbytes(value) // ALIGNMENT) * ALIGNMENT
-        self.worker.ask("inputs", self.limits.call, number=number, tensors=tensors, shared=shared,
-                        scalars=scalars)
+                own[name] = value
+        forms = {name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+                 for name, value in own.items()}
+        self.worker.ask("inputs", self.limits.call, number=number, tensors=forms, shared=shared, scalars=scalars)
+        for pieces in window_fulls({name: nbytes(value) for name, value in own.items()}):
+            self.worker.window.put(pieces, own)
+            self.worker.ask("take", self.limits.call, number=number, pieces=pieces)
 
     def _is_shared(self, name: str, value: Any) -> bool:
         """Large tensors that no move touches (expert banks) exist once, at one address, for all sets."""
@@ -124,16 +130,19 @@ class Bench:
 
     def ready(self, number: int, mode: str, steps: list[Step], poison: int, fresh: bool) -> None:
         self.poison = poison
-        messages, position = [], 0
-        for step in steps:
-            self.worker.write(raw_bytes(step.order), position)
-            messages.append(step_message(step, position))
-            position += step.order.numel() * 8
-        self.worker.ask("ready", self.limits.call, number=number, mode=mode, steps=messages, poison=poison,
-                        fresh=fresh)
+        orders = {index: step.order for index, step in enumerate(steps)}
+        fulls = list(window_fulls({index: nbytes(order) for index, order in orders.items()}))
+        if len(fulls) > 1:
+            raise CannotJudge(expected="orders that fit in the window between judge and worker",
+                              found=f"{sum(map(nbytes, orders.values())):,} bytes", where=self.case.workload["uuid"],
+                              remedy="enlarge WINDOW_BYTES in judge_window.py")
+        pieces = fulls[0] if fulls else []
+        self.worker.window.put(pieces, orders)
+        self.worker.ask("ready", self.limits.call, number=number, mode=mode, steps=list(map(step_message, steps)),
+                        orders=pieces, poison=poison, fresh=fresh)
 
     def go(self, mode: str, count: int) -> dict[str, Any]:
-        timeout = self.limits.call if mode in self.warm else self.limits.build
+        first, timeout = mode not in self.warm, self.limits.call if mode in self.warm else self.limits.build
         self.warm.add(mode)
         begun = time.perf_counter_ns()
         answer = self.worker.ask("go", timeout, wants=("ns", "tail_ns"), count=count)
@@ -144,9 +153,25 @@ class Bench:
                 raise Rejected("bad_samples", f"{times!r:.100} for {count} calls")
         if sum(answer["ns"]) > 1.05 * wall + 50_000:
             raise Rejected("timer_disagrees", "a call claims more time than passed on the judge's clock")
+        self.sheet.seconds["first_calls" if first else "kernels"] += (wall if first else sum(answer["ns"])) / 1e9
         tail = max(answer["tail_ns"])
         self.tails.append(tail if tail > max(TAIL_SHARE * max(answer["ns"]), TAIL_NS) else 0.0)
         return answer
+
+    def prepare(self, number: int, warmup: int) -> None:
+        """Let the worker make (and on a GPU capture) the launch of a set."""
+        begun = time.perf_counter()
+        self.worker.ask("prepare", self.limits.build, number=number, warmup=warmup)
+        if not number:
+            self.sheet.seconds["first_calls"] += time.perf_counter() - begun
+
+    def burst(self, mode: str, count: int) -> int:
+        """Nanoseconds on the judge's clock that `count` calls or launches back to back take, and asking for them."""
+        begun = time.perf_counter_ns()
+        self.worker.ask("burst", self.limits.build, mode=mode, number=0, count=count)
+        elapsed = time.perf_counter_ns() - begun
+        self.sheet.seconds["kernels"] += elapsed / 1e9
+        return elapsed
 
     def require_no_tails(self) -> None:
         """Rejected (leftover) if work went on after too many of the calls since the last look."""
@@ -159,35 +184,40 @@ class Bench:
     def check_outputs(self, number: int, mode: str) -> None:
         """Take the outputs of the set's last call and compare every element."""
         arrangement = self.sets[number]
-        layout = self._collect(number, "outputs", list(self.case.expected))
+        outputs = self.outputs(number)
         self.sheet.checked_calls[mode] = self.sheet.checked_calls.get(mode, 0) + 1
         for name, expected in arrangement.expected().items():
-            actual = self._receive(layout, name, expected).to(expected.device)
+            actual = outputs[name]
             result = compare(actual, expected, self.case.task.tolerance)
             self._note_worst(name, result)
             if not result.passed:
                 raise self._failure(name, actual, expected, result, number, mode)
 
-    def _receive(self, layout: dict[str, Any], name: str, like: "torch.Tensor") -> "torch.Tensor":
-        """The tensor's bytes as handed over, in a host tensor of the form of `like`."""
+    def outputs(self, number: int) -> dict[str, "torch.Tensor"]:
+        """The outputs of the set's last call as handed back, on the judge's device."""
         import torch
-        place = layout.get(name)
-        if not isinstance(place, list) or [type(item) for item in place] != [int, int] \
-                or place[0] < 0 or place[1] != nbytes(like):
-            raise Rejected("tampered", f"{name}: {place!r:.100} handed over instead of {nbytes(like)} bytes")
-        host = torch.empty(like.shape, dtype=like.dtype)
-        self.worker.read(raw_bytes(host), place[0])
-        return host
+        found = {name: torch.empty_like(like) for name, like in self.case.expected.items()}
+        for name, start, data in self._handed_back(number, "outputs", found):
+            copy_bytes(byte_view(found[name])[start:start + len(data)], data)
+        return found
 
-    def _collect(self, number: int, what: str, names: list[str]) -> dict[str, Any]:
-        answer = self.worker.ask("collect", self.limits.build, wants=("layout",), number=number, what=what,
-                                 names=names)
-        return answer["layout"] if isinstance(answer["layout"], dict) else {}
+    def _handed_back(self, number: int, what: str,
+                     forms: dict[str, "torch.Tensor"]) -> Iterator[tuple[str, int, "torch.Tensor"]]:
+        """(name, first byte, bytes) of all that makes up the outputs or inputs of these forms, copied to their device.
+
+        Copied before anybody looks at it: the worker may change what lies in the window.
+        """
+        import torch
+        for pieces in window_fulls({name: nbytes(value) for name, value in forms.items()}):
+            self.worker.ask("give", self.limits.build, number=number, what=what, pieces=pieces)
+            for name, start, place, count in pieces:
+                data = torch.empty(count, dtype=torch.uint8, device=forms[name].device)
+                copy_bytes(data, self.worker.window.bytes[place:place + count])
+                yield name, start, data
 
     def output_bytes(self, number: int) -> dict[str, bytes]:
         """The raw outputs of the set's last call, by name."""
-        layout, outputs = self._collect(number, "outputs", list(self.case.expected)), self.case.expected
-        return {name: bytes(raw_bytes(self._receive(layout, name, like))) for name, like in outputs.items()}
+        return {name: bytes(raw_bytes(value)) for name, value in self.outputs(number).items()}
 
     def _note_worst(self, name: str, result: Comparison) -> None:
         known = self.sheet.comparisons.get(name)
@@ -221,12 +251,12 @@ class Bench:
 
         Those above INPUT_CHECK_BYTES only where `everything` is asked for.
         """
+        import torch
         own = {name: value for name, value in self.sets[number].inputs().items()
                if hasattr(value, "shape") and not (number and self._is_shared(name, value))
                and (everything or nbytes(value) <= INPUT_CHECK_BYTES)}
-        layout = self._collect(number, "inputs", list(own))
-        for name, value in own.items():
-            if differ({name: self._receive(layout, name, value)}, {name: value.cpu()}):
+        for name, start, data in self._handed_back(number, "inputs", own):
+            if not torch.equal(data, byte_view(own[name])[start:start + len(data)]):
                 raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
 
     def finish(self) -> None:
@@ -246,8 +276,7 @@ class Bench:
 def differ(one: dict[str, "torch.Tensor"], other: dict[str, "torch.Tensor"]) -> bool:
     """Do two sets of outputs differ in any byte?"""
     import torch
-    return any(not torch.equal(value.reshape(-1).view(torch.uint8), other[name].reshape(-1).view(torch.uint8))
-               for name, value in one.items())
+    return any(not torch.equal(byte_view(value), byte_view(other[name])) for name, value in one.items())
 
 
 def untouched_elements(actual: "torch.Tensor", expected: "torch.Tensor", poison: int) -> int:

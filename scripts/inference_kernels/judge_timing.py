@@ -1,7 +1,6 @@
 """Timed calls: prepared launches that must follow changed values, fresh values before each, secret checks."""
 
 import math
-import time
 
 from .judge_rearrange import Step
 from .judge_run import POISONS, Bench, differ
@@ -33,7 +32,7 @@ def time_modes(bench: Bench, iterations: int, warmup: int, trials: int) -> None:
 def prepare(bench: Bench) -> None:
     """Prepare (and on a GPU capture) the launch of every set, then prove that it follows changed values."""
     for number in range(len(bench.sets)):
-        bench.worker.ask("prepare", bench.limits.build, number=number, warmup=PREPARE_WARMUP)
+        bench.prepare(number, PREPARE_WARMUP)
     followed = False
     for number, arrangement in enumerate(bench.sets):
         before = arrangement.expected()
@@ -114,8 +113,6 @@ def _burst_slope(bench: Bench, mode: str, claimed_ns: float) -> float:
     many = few + max(4, min(1000, int(BURST_SECONDS * 1e9 / max(claimed_ns, 1e3))))
     best: dict[int, int] = {}
     for count in (few, many, few, many):
-        begun = time.perf_counter_ns()
-        bench.worker.ask("burst", bench.limits.build, mode=mode, number=0, count=count)
-        elapsed = time.perf_counter_ns() - begun
+        elapsed = bench.burst(mode, count)
         best[count] = min(best.get(count, elapsed), elapsed)
     return (best[many] - best[few]) / (many - few)

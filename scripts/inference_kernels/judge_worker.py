@@ -1,6 +1,6 @@
 """The worker: builds one solution and runs it on the inputs it is given. It holds no reference output.
 
-Requests come one at a time over the channel; tensors cross as raw bytes through the memory file. Inputs lie
+Requests come one at a time over the channel; tensors cross as raw bytes through the window. Inputs lie
 in numbered sets, so that consecutive calls see other addresses and other values.
 """
 
@@ -12,25 +12,26 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from .judge_channel import ChannelClosed, memory, read_at, receive, send, write_at
+from .judge_channel import ChannelClosed, receive, send
 from .judge_device import fill_bytes, make_device
 from .judge_guard import Guard
 from .judge_outputs import check_memory, check_output, output_list
 from .judge_rearrange import step_from_message
 from .judge_verdicts import Rejected
-
-ALIGNMENT = 256
+from .judge_window import Piece, Window
 
 
 class Worker:
     """State of one worker process; `serve` answers requests until the channel closes."""
 
-    def __init__(self, channel: socket.socket, memory_file: int, device: str, threads: int):
+    def __init__(self, channel: socket.socket, window: int, device: str, threads: int):
         import torch
-        self.torch, self.channel, self.memory_file = torch, channel, memory_file
+        self.torch, self.channel = torch, channel
         torch.set_num_threads(threads)
         self.device = make_device(device)
+        self.window = Window(window, device)
         self.sets: dict[int, dict[str, Any]] = {}
+        self.forms: dict[int, dict[str, tuple]] = {}
         self.outputs: dict[int, dict[str, Any]] = {}
         self.launches: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.handlers = {name.removeprefix("do_"): getattr(self, name) for name in dir(self)
@@ -39,7 +40,7 @@ class Worker:
 
     def serve(self) -> None:
         """The guard is a local name: a solution that reaches the worker cannot exchange it for another."""
-        self.guard = guard = Guard((self, self.device))
+        self.guard = guard = Guard((self, self.device, self.window))
         while True:
             try:
                 message = receive(self.channel)
@@ -98,25 +99,28 @@ class Worker:
     def do_axes(self, outputs: dict[str, dict]) -> None:
         """A new workload: forget the old one's tensors; `outputs`: name -> shape, dtype, bytes."""
         self.sets.clear()
+        self.forms.clear()
         self.outputs.clear()
         self.launches.clear()
         self.specs = outputs
         self.device.synchronize()
 
     def do_inputs(self, number: int, tensors: dict[str, dict], shared: dict[str, int], scalars: dict) -> None:
-        """Inputs of set `number`: bytes from the memory file, tensors of an earlier set, plain scalars."""
+        """Inputs of set `number`: new tensors, to be filled by `take`, tensors of an earlier set, plain scalars."""
         values: dict[str, Any] = dict(scalars)
         for name, item in tensors.items():
-            values[name] = self._read(item)
+            values[name] = self._empty(item)
         for name, other in shared.items():
             values[name] = self.sets[other][name]
         self.sets[number] = {name: values[name] for name in self.definition["inputs"]}
+        self.forms[number] = {name: _form(values[name]) for name in (*tensors, *shared)}
 
-    def _read(self, item: dict[str, Any]) -> Any:
-        tensor = self.torch.empty(item["shape"], dtype=getattr(self.torch, item["dtype"]))
-        size = tensor.numel() * tensor.element_size()
-        read_at(self.memory_file, memory(tensor.data_ptr(), size), item["position"])
-        return tensor.to(self.device.name) if self.device.name != "cpu" else tensor
+    def _empty(self, form: dict[str, Any]) -> Any:
+        return self.torch.empty(form["shape"], dtype=getattr(self.torch, form["dtype"]), device=self.device.name)
+
+    def do_take(self, number: int, pieces: list[Piece]) -> None:
+        """Fill inputs of a set from the window."""
+        self.window.take(pieces, self.sets[number])
 
     def do_prepare(self, number: int, warmup: int) -> dict[str, Any]:
         """Make the launch of a set.
@@ -140,23 +144,24 @@ class Worker:
         return {}
 
     def _fresh_outputs(self) -> dict[str, Any]:
-        return {name: self.torch.empty(spec["shape"], dtype=getattr(self.torch, spec["dtype"]),
-                                       device=self.device.name) for name, spec in self.specs.items()}
+        return {name: self._empty(spec) for name, spec in self.specs.items()}
 
     def _arguments(self, number: int, outputs: dict[str, Any]) -> list[Any]:
         if outputs:
             self.outputs[number] = outputs
         return [*self.sets[number].values(), *outputs.values()]
 
-    def do_ready(self, number: int, mode: str, steps: list[dict], poison: int, fresh: bool) -> None:
+    def do_ready(self, number: int, mode: str, steps: list[dict], orders: list[Piece], poison: int,
+                 fresh: bool) -> None:
         """Everything that must happen before the timed part: new values, poisoned outputs.
 
         fresh: also poison the memory that the call will allocate (on the host this slows its allocations).
         """
-        for message in steps:
-            order = self.torch.empty(message["count"], dtype=self.torch.int64)
-            read_at(self.memory_file, memory(order.data_ptr(), 8 * message["count"]), message["position"])
-            step_from_message(message, order).apply(
+        taken = {index: self._empty({"shape": [message["count"]], "dtype": "int64"})
+                 for index, message in enumerate(steps)}
+        self.window.take(orders, taken)
+        for index, message in enumerate(steps):
+            step_from_message(message, taken[index]).apply(
                 {name: value for name, value in self.sets[number].items()
                  if isinstance(value, self.torch.Tensor)})
         self.mode, self.number = mode, number
@@ -233,23 +238,23 @@ class Worker:
         check_memory(values, self.sets[number])
         return values
 
-    def do_collect(self, number: int, what: str, names: list[str]) -> dict[str, Any]:
-        """Copy the bytes of the named outputs or inputs of a set to the memory file, one after another."""
+    def do_give(self, number: int, what: str, pieces: list[Piece]) -> None:
+        """Copy pieces of outputs or inputs of a set to the window, after a look whether they still have their form."""
         source = self.outputs[number] if what == "outputs" else self.sets[number]
-        position, layout = 0, {}
-        for name in names:
-            value = source[name]
-            plain = value if self.device.name == "cpu" else self.torch.empty(
-                value.shape, dtype=value.dtype).copy_(value)
-            size = plain.numel() * plain.element_size()
-            write_at(self.memory_file, memory(plain.data_ptr(), size), position)
-            layout[name] = [position, size]
-            position += -(-size // ALIGNMENT) * ALIGNMENT
-        return {"layout": layout}
+        for name in {piece[0] for piece in pieces}:
+            if what == "outputs":
+                check_output(name, source[name], self.specs[name], self.device.name)
+            elif _form(source[name]) != self.forms[number][name]:
+                raise Rejected("input_modified", f"{name} of input set {number} has another form or place after a call")
+        self.window.put(pieces, source)
 
     def do_docstring(self) -> dict[str, Any]:
         module = sys.modules.get(self.run.__module__)
         return {"text": getattr(module, "__doc__", None) or ""}
+
+
+def _form(tensor: Any) -> tuple:
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def check(guard: Guard) -> dict[str, Any]:

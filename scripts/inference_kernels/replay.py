@@ -38,13 +38,13 @@ class Replayed:
                 for name, result in (self.comparisons or {}).items()}
 
 
-def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str) -> dict[str, Any]:
+def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str,
+                load: Callable[[Path, str], "torch.Tensor"] = load_tensor) -> dict[str, Any]:
     """Inputs by name, in definition order: tensors on `device`, scalars as they are."""
     values = {}
     for name in definition["inputs"]:
         item = workload["inputs"][name]
-        values[name] = item["value"] if item["type"] == "scalar" else load_tensor(resolve(item["path"]),
-                                                                                  device)
+        values[name] = item["value"] if item["type"] == "scalar" else load(resolve(item["path"]), device)
     return values
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import judge_toy
 import pytest
 import toy
+import torch
 
 from inference_kernels.definitions import load_definition
 from inference_kernels.files import read_jsonl
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.judge_run import Limits
 from inference_kernels.native import load_trace_set
+from inference_kernels.tensors import load_tensor
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SLOW = judge_toy.HONEST.replace("    rows = ids", "    time.sleep(0.004)\n    rows = ids").replace(
@@ -116,6 +118,33 @@ FIRST = found()
 
 def run(''').replace("    rows = ids", "    assert FIRST == []\n    rows = ids")
     assert judged(root, source)[0]["status"] == "pass"
+
+
+def test_the_harness_is_not_blamed_for_a_slow_first_call(root):
+    slow = judge_toy.HONEST.replace("def run(", "import time\nSEEN = []\n\n\ndef run(").replace(
+        "    rows = ids", "    if not SEEN:\n        SEEN.append(time.sleep(1))\n    rows = ids")
+    records = judged(root, slow)
+    first, later = (record["seconds"] for record in records)
+    assert first["first_calls"] >= 1 > later["first_calls"] and first["start"] > later["start"]
+    for record in records:
+        seconds = dict(record["seconds"])
+        own = sum(seconds[name] for name in ("start", "first_calls", "kernels", "overhead"))
+        assert record["status"] == "pass" and own == pytest.approx(seconds["total"], abs=0.01)
+        assert 0 < seconds["load"] < seconds["overhead"]
+
+
+def test_a_bank_is_read_once_for_workloads_that_share_it(root, monkeypatch):
+    from inference_kernels import judge_case
+    read = []
+    monkeypatch.setattr(judge_case, "load_tensor", lambda path, device: read.append(path) or load_tensor(path, device))
+    monkeypatch.setattr(judge_case, "TOUCH_LIMIT", 0)
+    banks = judge_case.LargeTensors()
+    first, second = sorted((root / "blob").rglob("*.safetensors"))[:2]
+    for paths in ((first, second), (first,), (first,), (second,)):
+        for path in paths:
+            assert torch.equal(banks.load(path, "cpu"), load_tensor(path))
+        banks.turn()
+    assert read == [first, second, second]
 
 
 def test_a_killed_judge_leaves_no_process(root, tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import pytest
 import safetensors.torch
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from inference_kernels.errors import PointerError, TensorFileError
 from inference_kernels.lfs import FIRST_LINE
-from inference_kernels.tensors import (DTYPES, load_tensor, raw_bytes, read_header, save_tensor,
-                                       tensor_file_header)
+from inference_kernels.tensors import (DTYPES, byte_view, fill_from_file, load_tensor, raw_bytes, read_header,
+                                       save_tensor, tensor_file_header)
 
 SHAPES = [(), (1,), (0,), (7,), (3, 0, 2), (2, 3, 5), (1, 1, 1, 1)]
 ALL_BYTES = torch.arange(256, dtype=torch.uint8)
@@ -158,3 +159,22 @@ def test_a_header_that_only_the_library_refuses_is_no_traceback(tmp_path, monkey
     monkeypatch.setitem(tensors.TRACE_NAMES, "NEW", ("new", 1))
     with pytest.raises(TensorFileError, match="a file that the safetensors library reads"):
         load_tensor(path)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 800, 801])
+@pytest.mark.parametrize("count", [100, 0])
+def test_filling_in_pieces_of_any_size(tmp_path, piece, count):
+    """How a tensor reaches a GPU."""
+    digest, _ = save_tensor(tmp_path, torch.arange(count))
+    path, found = tmp_path / f"{digest}.safetensors", torch.empty(count, dtype=torch.int64)
+    fill_from_file(byte_view(found), path, read_header(path), torch.empty(piece, dtype=torch.uint8))
+    assert torch.equal(found, torch.arange(count))
+
+
+def test_a_file_cut_while_it_is_read_is_named(tmp_path):
+    digest, _ = save_tensor(tmp_path, torch.arange(100))
+    path, data = tmp_path / f"{digest}.safetensors", torch.empty(800, dtype=torch.uint8)
+    header = read_header(path)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(TensorFileError, match="cut while it was read"):
+        fill_from_file(data, path, header, torch.empty(64, dtype=torch.uint8))

@@ -18,6 +18,7 @@ from inference_kernels.judge_duel import duel, verdict
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.judge_gpu import gpu_state, nvidia_smi, parse_listing, resolve
 from inference_kernels.judge_run import NUMERIC, Limits
+from inference_kernels.tensors import PIECE_BYTES, load_tensor, save_tensor
 
 REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available()
@@ -105,6 +106,25 @@ def test_reading_24_mb_takes_longer_from_a_cold_cache():
     device.flush = lambda: torch.cuda._sleep(200_000)  # the delay of a flush without its effect
     warm = sorted(device.time_replay(replay)[0] for _ in range(21))[10]
     assert cold - overhead > 1.15 * (warm - overhead)
+
+
+def test_the_window_is_pinned_and_carries_device_tensors():
+    from inference_kernels.judge_window import WINDOW_BYTES, Window, create_window, window_fulls
+    window = Window(create_window(), "cuda")
+    assert window.pinned
+    sent = torch.arange(WINDOW_BYTES // 8 + 5, device="cuda")
+    found = torch.zeros_like(sent)
+    for pieces in window_fulls({"x": 8 * len(sent)}):
+        window.put(pieces, {"x": sent})
+        window.take(pieces, {"x": found})
+    window.close()
+    assert torch.equal(found, sent) and not window.pinned
+
+
+def test_a_file_reaches_the_gpu_byte_for_byte(tmp_path):
+    sent = torch.arange(3 * PIECE_BYTES // 16)
+    digest, _ = save_tensor(tmp_path, sent)
+    assert torch.equal(load_tensor(tmp_path / f"{digest}.safetensors", "cuda").cpu(), sent)
 
 
 def test_poisoned_memory_reaches_fresh_tensors():

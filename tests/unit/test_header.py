@@ -32,7 +32,7 @@ def test_our_own_headers_are_read_back(file, dtype, shape):
     size = DTYPES[dtype][1]
     for dimension in shape:
         size *= dimension
-    assert read_header(file(head + bytes(size))) == TensorHeader(dtype, shape, size)
+    assert read_header(file(head + bytes(size))) == TensorHeader(dtype, shape, size, len(head))
     assert len(head) % 8 == 0
 
 
