@@ -65,16 +65,19 @@ def accuracy() -> list[dict]:
 
 
 def self_duels(count: int, name: str) -> dict:
-    """Geometric means of a solution against itself on its dev workloads, and what one judged workload costs."""
+    """Geometric means of a solution against itself on its dev workloads, and what one judged workload costs.
+
+    Whose process starts first alternates, as in judge_solution.py --duels.
+    """
     uuid = str(torch.cuda.get_device_properties(0).uuid).removeprefix("GPU-")
     solution = next(item for item in map(read_solution, solution_files(ROOT)) if item["name"] == name)
     definition = load_definition(ROOT, solution["definition"])
     means, seconds = [], []
     with Judge(Options(ROOT, "cuda", resolve(f"GPU-{uuid}", nvidia_smi("-L")))) as judge:
         only = tuple(judge.task(definition["name"]).dev)
-        for _ in range(count):
+        for number in range(count):
             begun = time.monotonic()
-            pairs = list(duel(judge, definition, solution, solution, only))
+            pairs = list(duel(judge, definition, solution, solution, only, number % 2))
             seconds.append((time.monotonic() - begun) / (2 * len(pairs)))
             means.append(verdict(pairs)["geometric_mean"])
         environment = judge.environment

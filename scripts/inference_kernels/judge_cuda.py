@@ -5,7 +5,6 @@ import.
 """
 
 import ctypes
-import secrets
 import statistics
 import time
 from collections.abc import Callable
@@ -23,9 +22,6 @@ OVERHEAD_REPLAYS = 40
 # whose flush takes some 60 us, up to one launch in ten of small kernels read several times the others; a late host
 # is the suspected cause.
 LEAD_CYCLES = 400_000
-# A process that allocates the same at every start gets the same memory, and one and the same kernel of 10 to 30 us took
-# about 1 % longer in every second process of a duel, ten times over. Where a worker's memory begins is left to chance.
-PAGE_BYTES, PAGES_SKIPPED_BELOW = 2**21, 64
 
 
 class CudaDevice:
@@ -42,7 +38,6 @@ class CudaDevice:
         import torch
         self.torch = torch
         torch.cuda.init()
-        self._skipped = torch.empty(secrets.randbelow(PAGES_SKIPPED_BELOW) * PAGE_BYTES, dtype=torch.uint8, device="cuda")
         self.properties = torch.cuda.get_device_properties(0)
         self._event, self._synchronize = torch.cuda.Event, torch.cuda.synchronize
         self._sum, self._wait = torch.sum, torch.cuda._sleep

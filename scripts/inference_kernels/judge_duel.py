@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,27 @@ def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any
                       where=str(root / "solutions"), remedy="add it, or name another with --baseline")
 
 
-def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict,
-         only: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge."""
+def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...],
+         first: int = 1) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge.
+
+    first: whose process starts first, 0 the candidate's, 1 the baseline's.
+    """
     task = judge.task(definition["name"])
     subjects = [Subject(judge, definition, solution) for solution in (candidate, baseline)]
     try:
         for item in judge.workloads(definition, only):
-            yield _one_workload(judge, subjects, item, task)
+            yield _one_workload(judge, subjects, item, task, first)
     finally:
         for subject in subjects:
             subject.retire()
 
 
-def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
-                  task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: Task,
+                  first: int) -> tuple[dict[str, Any], dict[str, Any]]:
     seed = secrets.randbits(48)
-    records = [new_record(subject, item, task, seed) for subject in subjects]
+    records = [new_record(subject, item, task, seed) | {"started_first": side == first}
+               for side, subject in enumerate(subjects)]
     try:
         case = judge.load(subjects[0].definition, item, task, seed)
     except Rejected as error:
@@ -51,9 +56,10 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
     floor, benches, before = judge.floor(case), [None, None], judge.state()
     turns = {mode: [[], []] for mode in MODES}
     try:
-        for stage in _stages(task, judge.options.validation_only):
+        for stage in [("start", first), *_stages(task, judge.options.validation_only)]:
             for side in _order(stage):
-                with counted(records[side]["seconds"], "total"):
+                seconds = records[side]["seconds"]
+                with counted(seconds, "total"), counted(seconds, "start") if stage[0] == "start" else nullcontext():
                     _run_stage(stage, side, subjects, benches, case, turns, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
@@ -69,10 +75,10 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available,
 
 
 def _order(stage: tuple[str, Any]) -> tuple[int, int]:
-    """The baseline goes first, so that its failure is never blamed on the candidate; at the end the candidate does,
+    """Processes start as asked for. The baseline goes first, so that its failure is never blamed on the candidate; at the end the candidate does,
     because what it left running is not the baseline's. Trials go ABBA: a steady drift of the clocks cancels out.
     """
-    swapped = stage[0] == "finish" or stage[0] == "trial" and stage[1][1] % 2
+    swapped = stage == ("start", 0) or stage[0] == "finish" or stage[0] == "trial" and stage[1][1] % 2
     return (0, 1) if swapped else (1, 0)
 
 
@@ -94,7 +100,9 @@ def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], bench
     what, detail = stage
     iterations = task.timing["iters"]
     try:
-        if what == "validate":
+        if what == "start":
+            subjects[side].worker()
+        elif what == "validate":
             benches[side] = subjects[side].bench(case)
             benches[side].load()
             benches[side].validate()
@@ -117,12 +125,14 @@ def duels(judge: Judge, definition: dict, candidate: dict, baseline: dict, only:
           count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The pairs of `count` duels, each in new processes; the first that rejects the candidate is the last.
 
-    Small kernels run up to some percent faster or slower in one process than in another, for as long as it lives:
-    only other processes average that out.
+    Small kernels run up to some percent faster or slower in one process than in another, for as long as it lives, and
+    part of that depends on which of two processes came first (results/summaries/h200_judge.json): the sides take turns,
+    and who begins is left to chance.
     """
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for _ in range(count):
-        pairs += duel(judge, definition, candidate, baseline, only)
+    chance = secrets.randbelow(2)
+    for number in range(count):
+        pairs += duel(judge, definition, candidate, baseline, only, (chance + number) % 2)
         if not verdict(pairs)["accepted"]:
             break
     return pairs

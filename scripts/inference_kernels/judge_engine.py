@@ -176,9 +176,9 @@ def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict
 
 def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None) -> None:
     """Copy what the bench found; a time below the floor turns the record into a rejection."""
+    record["seconds"] = summed_up(record["seconds"] | (bench.sheet.seconds if bench else {}))
     if bench is not None:
         sheet = bench.sheet
-        record["seconds"] = summed_up(record["seconds"] | sheet.seconds)
         record |= {"comparisons": sheet.comparisons, "notes": sheet.notes,
                    "checked_calls": sheet.checked_calls,
                    "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()}}
@@ -205,7 +205,7 @@ def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
 def summed_up(seconds: dict[str, float]) -> dict[str, float]:
     """With `overhead`: what the harness took for one workload, beside the solution's own time and its worker's start."""
     own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
-    return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds["total"] - own}).items()}
+    return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds.get("total", 0.0) - own}).items()}
 
 
 def judge_workload(subject: Subject, item: Available, task: Task) -> dict[str, Any]:

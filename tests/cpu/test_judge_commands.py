@@ -16,8 +16,10 @@ import torch
 
 from inference_kernels.definitions import load_definition
 from inference_kernels.files import read_jsonl
+from inference_kernels.judge_duel import duel
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.judge_run import Limits
+from inference_kernels.judge_verdicts import CannotJudge
 from inference_kernels.native import load_trace_set
 from inference_kernels.tensors import load_tensor
 
@@ -246,6 +248,23 @@ def test_judge_accepts_and_reports_the_speedup(root, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["accepted"] and result["geometric_mean"] > 5 and set(result["groups"]) == {"N=24", "N=40"}
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
+def test_either_process_may_start_first_and_only_its_own_failure_counts(root, first):
+    definition = load_definition(root, toy.NAME)
+    sound, broken = judge_toy.solution(judge_toy.HONEST, "sound"), judge_toy.solution("import nothing_of_the_kind\n\n"
+                                                                                     + judge_toy.HONEST, "broken")
+    with Judge(Options(root, validation_only=True)) as judge:
+        only = (judge.workloads(definition, ())[0].uuid,)
+        (one, other), = duel(judge, definition, sound, sound, only, first)
+        assert (one["started_first"], other["started_first"]) == (first == 0, first == 1)
+        assert one["status"] == other["status"] == "pass" and one["seconds"]["start"] > 0
+        assert one["seconds"]["overhead"] < one["seconds"]["total"] - one["seconds"]["start"]
+        (one, _), = duel(judge, definition, broken, sound, only, first)
+        assert one["status"] == "build_error"
+        with pytest.raises(CannotJudge, match="nothing_of_the_kind"):
+            list(duel(judge, definition, sound, broken, only, first))
 
 
 def test_several_duels_count_as_their_mean_and_end_with_a_rejection(root, tmp_path):
