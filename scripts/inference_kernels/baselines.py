@@ -94,6 +94,8 @@ def _case(record: dict[str, Any]) -> dict[str, Any]:
     more = {key: round(timing[key], 3) for key in ("p10_us", "p90_us") if timing}
     if record["timed"] != "launch" and "launch" in record["timing"]:
         more["launch_us"] = round(record["timing"]["launch"]["median_us"], 3)
+    if "overhead" in record.get("seconds", {}):
+        more["overhead_s"] = record["seconds"]["overhead"]
     return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3), **more,
             "floor_us": floor.get("microseconds"), "bytes": floor.get("bytes"), "operations": floor.get("operations"),
             "detail": record["detail"][:DETAIL]}
@@ -149,8 +151,9 @@ committed. Tolerance used: the worst element's error as a share of its bound. A 
 on this device; a row describes the source of its day.
 
 `~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something
-disturbed them, a late host is suspected, and the time can be too long; the summary has both quantiles of every
-workload. The judge gives the host 0.2 ms more before each launch since; the rows were not measured again.
+disturbed them, and the time can be too long; the summary has both quantiles of every workload. Most are eager calls,
+which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before each timed
+launch, for a late host.
 
 [starter.md](starter.md) has the commands."""
 
