@@ -91,7 +91,7 @@ def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dic
     for definition in chosen:
         name = definition["name"]
         found = available.available_workloads(root, definition, classes)
-        uuids = dev_subset.choose_dev(tasks.read_task(root, name), found, dev_subset.dev_limit(definition))
+        uuids = dev_subset.choose_dev(tasks.read_task(root, name), found)
         kinds = [item.data_class for item in found if item.uuid in uuids]
         results.append({"definition": name, "workloads": len(found), "dev": len(uuids),
                         "classes": ", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))),

@@ -1,39 +1,22 @@
-"""The dev subset of a task: at most ten workloads, spread over its group axis and the classes of data.
-
-`--dev` is for a loop: the judge shall answer within a minute on a GPU host. So there is one workload only where a
-weight is very large.
-"""
+"""The dev subset of a task: at most ten workloads, spread over its group axis and the classes of data."""
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 
 from .available import Available
-from .definitions import const_axes, tensor_inputs
 from .errors import SchemaError
 from .files import parse_json, read_text, write_text
 from .records import CLASSES
 from .tasks import Task, task_path
 
 DEV_LIMIT = 10
-# With a weight of more elements than this (expert banks) the judge took some 20 seconds a workload and solution on a
-# GPU host.
-LARGE_WEIGHT = 2**30
 DEV = re.compile(r'^(?P<indent>[ \t]*)"dev": \[[^\]]*\]', re.MULTILINE)
 
 
-def dev_limit(definition: dict) -> int:
-    """How many workloads the subset of a definition may have."""
-    axes = const_axes(definition)
-    weights = [math.prod(axes[name] for name in spec["shape"]) for _, spec in tensor_inputs(definition)
-               if set(spec["shape"]) <= set(axes)]
-    return 1 if max(weights, default=0) > LARGE_WEIGHT else DEV_LIMIT
-
-
-def choose_dev(task: Task, workloads: Iterable[Available], limit: int = DEV_LIMIT) -> list[str]:
+def choose_dev(task: Task, workloads: Iterable[Available]) -> list[str]:
     """UUIDs of the subset, ordered by the group axis. The same workloads give the same subset.
 
     Classes take turns. Within a class so do the values of the group axis, smallest and largest first, then
@@ -42,7 +25,7 @@ def choose_dev(task: Task, workloads: Iterable[Available], limit: int = DEV_LIMI
     items = list(workloads)
     kinds = (*CLASSES, "unknown")
     queues = [_queue(task, [item for item in items if item.data_class == kind]) for kind in kinds]
-    chosen = _take_turns(queues)[:limit]
+    chosen = _take_turns(queues)[:DEV_LIMIT]
     return [item.uuid for item in sorted(chosen, key=lambda item: _order(task, item))]
 
 

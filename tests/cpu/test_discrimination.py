@@ -12,7 +12,7 @@ import torch
 from inference_kernels import discrimination as tool, discrimination_report as report, docs
 from inference_kernels.available import Available, available_workloads, data_classes
 from inference_kernels.definitions import load_definition
-from inference_kernels.dev_subset import DEV_LIMIT, choose_dev, dev_limit, replace_dev, write_dev
+from inference_kernels.dev_subset import choose_dev, replace_dev, write_dev
 from inference_kernels.errors import SchemaError
 from inference_kernels.self_test import self_test
 from inference_kernels.tasks import read_task
@@ -165,13 +165,6 @@ def task(root):
 def test_dev_takes_all_of_few(task):
     few = [item(rows, 0) for rows in (8, 3, 5)]
     assert choose_dev(task, few) == [item(rows, 0).uuid for rows in (3, 5, 8)]
-
-
-def test_dev_is_one_workload_where_a_weight_is_very_large(repository, task):
-    definitions = {name: load_definition(repository, name) for name in (
-        "grouped_gemm_fp8_fp4_e384_n5120_k2304_g32", "dense_gemm_bf16_nt_n12288_k4096")}
-    assert [dev_limit(definition) for definition in definitions.values()] == [1, DEV_LIMIT]
-    assert choose_dev(task, [item(rows, 0) for rows in (8, 3, 5)], 1) == [item(3, 0).uuid]
 
 
 def test_dev_is_spread_over_classes_and_values(task):
