@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from . import baselines, capture_docs, cli_docs, gdn_numerics, judge_docs, licences, performance_docs
+from . import (baselines, capture_docs, cli_docs, gdn_numerics, judge_accuracy, judge_docs, licences,
+               performance_docs)
 from .definitions import definition_files, read_definition, var_axes
 from .discrimination_report import read_summary
 from .errors import PackError
@@ -40,6 +41,8 @@ def expected_documents(root: Path) -> dict[Path, str]:
         documents[root / judge_docs.PAGE] = judge_docs.hostile_page(root)
     if rows:
         documents[root / baselines.PAGE] = baselines.page(root, rows)
+    if (root / judge_accuracy.SUMMARY).exists():
+        documents[root / judge_accuracy.PAGE] = judge_accuracy.judge_page(root, rows, baselines.SUMMARY)
     if (root / licences.WORKS).exists():
         documents |= licence_documents(root)
     if (root / "scripts").is_dir():

@@ -1,6 +1,7 @@
 """Timed calls: prepared launches that must follow changed values, fresh values before each, secret checks."""
 
 import math
+import time
 
 from .judge_rearrange import Step
 from .judge_run import POISONS, Bench, differ
@@ -12,8 +13,9 @@ PREPARE_WARMUP = 2
 # Differences between CUDA events are good to about this.
 EVENT_RESOLUTION_NS = 500.0
 # Timed calls of a trial are checked while their outputs fit in this budget, within these counts. Whoever wants to
-# move the median must cheat in half of the calls: of 50, sixteen looks miss all of those once in two million.
-CHECK_BYTES, CHECKS_AT_LEAST, CHECKS_AT_MOST = 2**26, 2, 16
+# move the median must cheat in half of the calls: of 50, sixteen looks miss all of those once in two million. Where
+# only the reference knows the result of changed values, a trial stops looking after RECHECK_SECONDS of that.
+CHECK_BYTES, CHECKS_AT_LEAST, CHECKS_AT_MOST, RECHECK_SECONDS = 2**26, 2, 16, 0.05
 # A claimed median below this share of the judge's own clock per call, less the slack, is a lie.
 BURST_SHARE, BURST_SLACK_NS, BURST_SECONDS, BURST_ATTEMPTS = 0.4, 8_000.0, 0.02, 3
 
@@ -58,7 +60,7 @@ def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
     Which ones is decided here and not known to the worker before the call has returned.
     """
     checked = set(bench.random.sample(range(iterations), _checks(bench, iterations)))
-    samples = []
+    samples, seconds_left = [], RECHECK_SECONDS
     for turn in range(-warmup, iterations):
         number = (turn + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
         steps = bench.sets[number].take_some(bench.random.choice)
@@ -66,8 +68,11 @@ def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
         answer = bench.go(mode, 1)
         if turn >= 0:
             samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
-        if turn in checked:
+        if turn in checked and seconds_left > 0:
+            begun = time.perf_counter()
             bench.check_outputs(number, mode)
+            if any(step.move.recompute for step in steps):
+                seconds_left -= time.perf_counter() - begun
     bench.require_no_tails()
     return samples
 
@@ -83,10 +88,8 @@ def own_time(bench: Bench, mode: str, sample: float) -> float:
 
 
 def _checks(bench: Bench, iterations: int) -> int:
-    """How many calls of a trial are checked; one where each check runs the reference again."""
-    case = bench.case
-    follows = any(case.changes_outputs(move) for move in case.usable_moves(True) if not move.recompute)
-    affordable = max(CHECKS_AT_LEAST, CHECK_BYTES // max(1, case.output_bytes())) if follows else 1
+    """How many calls of a trial are checked at most."""
+    affordable = max(CHECKS_AT_LEAST, CHECK_BYTES // max(1, bench.case.output_bytes()))
     return min(iterations, affordable, CHECKS_AT_MOST)
 
 

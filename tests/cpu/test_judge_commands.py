@@ -14,6 +14,7 @@ import pytest
 import toy
 import torch
 
+from inference_kernels import judge_timing
 from inference_kernels.definitions import load_definition
 from inference_kernels.files import read_jsonl
 from inference_kernels.judge_duel import duel
@@ -133,6 +134,16 @@ def test_the_harness_is_not_blamed_for_a_slow_first_call(root):
         own = sum(seconds[name] for name in ("start", "first_calls", "kernels", "overhead"))
         assert record["status"] == "pass" and own == pytest.approx(seconds["total"], abs=0.01)
         assert 0 < seconds["load"] < seconds["overhead"]
+
+
+@pytest.mark.parametrize("seconds,looks", [(60.0, 16), (1e-9, 1)])
+def test_a_trial_looks_as_often_as_there_is_time_for_the_reference(tmp_path, monkeypatch, seconds, looks):
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=20)
+    (root / "rearrangements.json").write_text(json.dumps({toy.NAME: judge_toy.MOVES[-1:]}))
+    monkeypatch.setattr(judge_timing, "RECHECK_SECONDS", seconds)
+    record = judged(root, judge_toy.HONEST)[0]
+    assert record["status"] == "pass", record["detail"]
+    assert record["checked_calls"] == {"call": 9 + looks, "launch": 4 + looks}
 
 
 def test_a_bank_is_read_once_for_workloads_that_share_it(root, monkeypatch):
