@@ -8,6 +8,10 @@ from pathlib import Path
 
 import toy
 
+from inference_kernels.definitions import load_definition
+from inference_kernels.judge_engine import Judge, Options, benchmark
+from inference_kernels.judge_run import Limits
+
 MOVES = [
     {"name": "sources", "axes": "x.0 count.0", "relabel": "ids", "after_prepare": True},
     {"name": "rows", "axes": "ids.0 y.0", "after_prepare": True},
@@ -56,3 +60,10 @@ def add_solution(root: Path, value: dict) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
     return path
+
+
+def judged(root: Path, source: str, **limits: float) -> list[dict]:
+    """Records of one solution on every workload, on the CPU."""
+    definition = load_definition(root, toy.NAME)
+    with Judge(Options(root, limits=Limits(**limits))) as judge:
+        return list(benchmark(judge, definition, solution(source), (), set()))

@@ -75,8 +75,9 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
 
 
 def _order(stage: tuple[str, Any]) -> tuple[int, int]:
-    """Processes start as asked for. The baseline goes first, so that its failure is never blamed on the candidate; at the end the candidate does,
-    because what it left running is not the baseline's. Trials go ABBA: a steady drift of the clocks cancels out.
+    """Processes start as asked for. The baseline goes first, so that its failure is never blamed on the candidate; at the
+    end the candidate does, because what it left running is not the baseline's. Trials go ABBA: a steady drift of the
+    clocks cancels out.
     """
     swapped = stage == ("start", 0) or stage[0] == "finish" or stage[0] == "trial" and stage[1][1] % 2
     return (0, 1) if swapped else (1, 0)

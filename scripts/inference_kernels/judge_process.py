@@ -34,8 +34,10 @@ class ForkServer:
     def __init__(self, device: str, visible_gpu: str | None = None, threads: int = 1):
         self.device, self.threads = device, threads
         self.control, theirs = socket.socketpair()
+        # The server is killed in the end: what it would remove when it exits is removed here.
+        self.folder = tempfile.TemporaryDirectory(prefix="judge-", ignore_cleanup_errors=True)
         environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1",
-                           CUDA_VISIBLE_DEVICES=visible_gpu or "",
+                           FIB_CACHE_PATH=self.folder.name, CUDA_VISIBLE_DEVICES=visible_gpu or "",
                            PYTHONPATH=os.pathsep.join([str(Path(__file__).resolve().parents[1]),
                                                        *filter(None, [os.environ.get("PYTHONPATH")])]))
         for switch in ("FIB_ENABLE_APPLY", "FIB_ENABLE_TRACING", "TRITON_INTERPRET"):
@@ -58,6 +60,7 @@ class ForkServer:
         self.control.close()
         self.process.kill()
         self.process.wait()
+        self.folder.cleanup()
 
     def ask(self, message: dict[str, Any], descriptors: list[int] = ()) -> dict[str, Any]:
         try:

@@ -1,0 +1,82 @@
+"""What a judged workload costs, how often it is looked at, and who starts first. CPU only."""
+
+import json
+
+import judge_toy
+import pytest
+import toy
+import torch
+from judge_toy import judged
+
+from inference_kernels import judge_case, judge_run, judge_timing
+from inference_kernels.definitions import load_definition
+from inference_kernels.judge_duel import duel
+from inference_kernels.judge_engine import Judge, Options
+from inference_kernels.judge_verdicts import CannotJudge
+from inference_kernels.judge_window import window_fulls
+from inference_kernels.tensors import load_tensor
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return judge_toy.judge_root(tmp_path_factory.mktemp("toy"))
+
+
+def test_the_harness_is_not_blamed_for_a_slow_first_call(root):
+    slow = judge_toy.HONEST.replace("def run(", "import time\nSEEN = []\n\n\ndef run(").replace(
+        "    rows = ids", "    if not SEEN:\n        SEEN.append(time.sleep(1))\n    rows = ids")
+    records = judged(root, slow)
+    first, later = (record["seconds"] for record in records)
+    assert first["first_calls"] >= 1 > later["first_calls"] and first["start"] > later["start"]
+    for record in records:
+        seconds = dict(record["seconds"])
+        own = sum(seconds[name] for name in ("start", "first_calls", "kernels", "overhead"))
+        assert record["status"] == "pass" and own == pytest.approx(seconds["total"], abs=0.01)
+        assert 0 < seconds["load"] < seconds["overhead"]
+
+
+@pytest.mark.parametrize("seconds,looks", [(60.0, 16), (1e-9, 1)])
+def test_a_trial_looks_as_often_as_there_is_time_for_the_reference(tmp_path, monkeypatch, seconds, looks):
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=20)
+    (root / "rearrangements.json").write_text(json.dumps({toy.NAME: judge_toy.MOVES[-1:]}))
+    monkeypatch.setattr(judge_timing, "RECHECK_SECONDS", seconds)
+    record = judged(root, judge_toy.HONEST)[0]
+    assert record["status"] == "pass", record["detail"]
+    assert record["checked_calls"] == {"call": 9 + looks, "launch": 4 + looks}
+
+
+def test_a_bank_is_read_once_for_workloads_that_share_it(root, monkeypatch):
+    read = []
+    monkeypatch.setattr(judge_case, "load_tensor", lambda path, device: read.append(path) or load_tensor(path, device))
+    monkeypatch.setattr(judge_case, "TOUCH_LIMIT", 0)
+    banks = judge_case.LargeTensors()
+    first, second = sorted((root / "blob").rglob("*.safetensors"))[:2]
+    for paths in ((first, second), (first,), (first,), (second,)):
+        for path in paths:
+            assert torch.equal(banks.load(path, "cpu"), load_tensor(path))
+        banks.turn()
+    assert read == [first, second, second]
+
+
+def test_orders_too_large_for_the_window_are_named(root, monkeypatch):
+    monkeypatch.setattr(judge_run, "window_fulls", lambda sizes: [[piece] for full in window_fulls(sizes)
+                                                                  for piece in full])
+    with pytest.raises(CannotJudge, match="enlarge WINDOW_BYTES"):
+        judged(root, judge_toy.HONEST)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
+def test_either_process_may_start_first_and_only_its_own_failure_counts(root, first):
+    definition = load_definition(root, toy.NAME)
+    sound, broken = judge_toy.solution(judge_toy.HONEST, "sound"), judge_toy.solution("import nothing_of_the_kind\n\n"
+                                                                                     + judge_toy.HONEST, "broken")
+    with Judge(Options(root, validation_only=True)) as judge:
+        only = (judge.workloads(definition, ())[0].uuid,)
+        (one, other), = duel(judge, definition, sound, sound, only, first)
+        assert (one["started_first"], other["started_first"]) == (first == 0, first == 1)
+        assert one["status"] == other["status"] == "pass" and one["seconds"]["start"] > 0
+        assert one["seconds"]["overhead"] < one["seconds"]["total"] - one["seconds"]["start"]
+        (one, _), = duel(judge, definition, broken, sound, only, first)
+        assert one["status"] == "build_error"
+        with pytest.raises(CannotJudge, match="nothing_of_the_kind"):
+            list(duel(judge, definition, sound, broken, only, first))
