@@ -34,9 +34,11 @@ def _audit_workload(subject: Subject, item: Available, task: Task) -> dict[str, 
     record["audit"] = {}
     with counted(record["seconds"], "total"):
         try:
-            case = judge.load(subject.definition, item, task, seed)
+            with counted(record["seconds"], "load"):
+                case = judge.load(subject.definition, item, task, seed)
             floor = judge.floor(case)
-            bench = subject.bench(case)
+            with counted(record["seconds"], "start"):
+                bench = subject.bench(case)
             text = bench.worker.ask("docstring", judge.options.limits.call)["text"]
             record["audit"] |= subject.style | {"notes": text.strip()}
             bench.load()

@@ -59,12 +59,13 @@ def test_blocks_and_index_keys_of_each_sequence_are_read_once():
 
 
 def test_a_time_below_the_floor_is_impossible():
-    record = {"status": "pass", "detail": "", "timing": {}, "floor": None}
+    record = {"status": "pass", "detail": "", "timing": {}, "floor": None, "seconds": {}}
     record["timing"] = {"launch": {"median_us": 6.9}}
     fill_record(record, None, Floor(10, 10.0, 10.0))
     assert record["status"] == "impossible_time"
     assert record["timing"]["launch"]["floor_ratio"] == pytest.approx(0.69)
-    record = {"status": "pass", "detail": "", "timing": {"launch": {"median_us": 7.1}}, "floor": None}
+    record = {"status": "pass", "detail": "", "timing": {"launch": {"median_us": 7.1}}, "floor": None,
+              "seconds": {}}
     fill_record(record, None, Floor(10, 10.0, 10.0))
     assert record["status"] == "pass"
 
