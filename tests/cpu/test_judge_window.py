@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_kernels import judge_window
+from inference_kernels.errors import EnvironmentMissing
 from inference_kernels.judge_window import ALIGNMENT, WINDOW_BYTES, Window, create_window, window_fulls
 from inference_kernels.tensors import DTYPES, byte_view
 
@@ -67,3 +68,9 @@ def test_nobody_can_resize_it(size):
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor, size)
     os.close(descriptor)
+
+
+def test_a_system_without_such_memory_is_named(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(EnvironmentMissing, match="expected Linux"):
+        create_window()
