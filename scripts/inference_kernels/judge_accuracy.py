@@ -43,13 +43,15 @@ DEV = """## An answer with --dev
 def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
     """The page, as Markdown; rows: the summary of benchmark reports, which lies at `baselines`."""
     found = read_object(root / SUMMARY)
-    bench, corpus, dev = found["bench_judge"], found["corpus"], found["dev"]
+    bench, hosts, corpus, dev = (found[key] for key in ("bench_judge", "two_hosts", "corpus", "dev"))
     runs = bench["runs"]
     parts = [INTRODUCTION.format(summary=SUMMARY, baselines=baselines, what=found["what"], command=bench["command"],
                                  runs=len(runs)),
              table(["kernel", "CUPTI us", "difference us, median", "largest", "median %", "largest %"], _kernels(runs)),
              DUELS.format(note=bench["note"]),
              table(["solution", "started first", "duels", "geometric mean", "one duel, farthest from 1"], _duels(runs)),
+             f"## The same pairs on two hosts\n\n`{hosts['command']}`. {hosts['note']}.",
+             table(list(hosts["rows"][0]), (row.values() for row in hosts["rows"])),
              SECONDS, table(["definition", "pairs", "median s", "largest s", "at most 2 s"], _seconds(rows)),
              DEV.format(command=dev["command"], note=dev["note"]),
              table(["definition", "seconds"], ([f"`{name}`", seconds] for name, seconds in sorted(dev["seconds"].items()))),
