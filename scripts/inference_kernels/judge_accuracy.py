@@ -49,13 +49,14 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
                                  runs=len(runs)),
              table(["kernel", "CUPTI us", "difference us, median", "largest", "median %", "largest %"], _kernels(runs)),
              DUELS.format(note=bench["note"]),
-             table(["solution", "started first", "duels", "geometric mean", "one duel, farthest from 1"], _duels(runs)),
+             table(["solution", "started first", "duels", "geometric mean", "one duel, farthest from 1", "meanwhile"],
+                   _duels(runs)),
              f"## The same pairs on two hosts\n\n`{hosts['command']}`. {hosts['note']}.",
              table(list(hosts["rows"][0]), (row.values() for row in hosts["rows"])),
              SECONDS, table(["definition", "pairs", "median s", "largest s", "at most 2 s"], _seconds(rows)),
              DEV.format(command=dev["command"], note=dev["note"]),
              table(["definition", "seconds"], ([f"`{name}`", seconds] for name, seconds in sorted(dev["seconds"].items()))),
-             f"## Tests on a GPU\n\n`{corpus['command']}`: {corpus['passed']} of {corpus['tests']} passed ("
+             f"## Tests on a GPU\n\n`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ("
              + ", ".join(f"{count} {name}" for name, count in corpus["of these"].items()) + ")."]
     return "\n\n".join(parts) + "\n"
 
@@ -71,11 +72,9 @@ def _kernels(runs: list[dict[str, Any]]) -> Iterable[list[Any]]:
 
 
 def _duels(runs: list[dict[str, Any]]) -> list[list[Any]]:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for duel in (duel for run in runs for duel in run["duels"]):
-        groups.setdefault((duel["solution"], duel["first"]), []).extend(duel["geometric_means"])
-    return [[f"`{name}`", first, len(means), f"{geometric_mean(means):.4f}",
-             f"{max(means, key=lambda mean: abs(mean - 1)):.4f}"] for (name, first), means in sorted(groups.items())]
+    return sorted([f"`{duels['solution']}`", duels["first"], len(means), f"{geometric_mean(means):.4f}",
+                   f"{max(means, key=lambda mean: abs(mean - 1)):.4f}", run["state"]]
+                  for run in runs for duels in run["duels"] if (means := duels["geometric_means"]))
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[list[Any]]:

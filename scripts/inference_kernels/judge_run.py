@@ -16,7 +16,7 @@ from .judge_rearrange import Step, step_message
 from .judge_selection import SELECTIONS, describe_selection
 from .judge_stats import Timing
 from .judge_verdicts import CannotJudge, Rejected
-from .judge_window import copy_bytes, window_fulls
+from .judge_window import Piece, copy_bytes, window_fulls
 from .tensors import byte_view, raw_bytes
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class Bench:
                         orders=pieces, poison=poison, fresh=fresh)
 
     def go(self, mode: str, count: int) -> dict[str, Any]:
-        first, timeout = mode not in self.warm, self.limits.call if mode in self.warm else self.limits.build
+        first = mode not in self.warm
+        timeout = self.limits.build if first else self.limits.call
         self.warm.add(mode)
         begun = time.perf_counter_ns()
         answer = self.worker.ask("go", timeout, wants=("ns", "tail_ns"), count=count)
@@ -197,23 +198,18 @@ class Bench:
         """The outputs of the set's last call as handed back, on the judge's device."""
         import torch
         found = {name: torch.empty_like(like) for name, like in self.case.expected.items()}
-        for name, start, data in self._handed_back(number, "outputs", found):
-            copy_bytes(byte_view(found[name])[start:start + len(data)], data)
+        for pieces in self._handed_back(number, "outputs", found):
+            self.worker.window.take(pieces, found)
         return found
 
-    def _handed_back(self, number: int, what: str,
-                     forms: dict[str, "torch.Tensor"]) -> Iterator[tuple[str, int, "torch.Tensor"]]:
-        """(name, first byte, bytes) of all that makes up the outputs or inputs of these forms, copied to their device.
+    def _handed_back(self, number: int, what: str, forms: dict[str, "torch.Tensor"]) -> Iterator[list[Piece]]:
+        """Fillings of the window that carry the outputs or inputs of these forms, to be copied before the next.
 
-        Copied before anybody looks at it: the worker may change what lies in the window.
+        And before anybody looks at them: the worker may change what lies there.
         """
-        import torch
         for pieces in window_fulls({name: nbytes(value) for name, value in forms.items()}):
             self.worker.ask("give", self.limits.build, number=number, what=what, pieces=pieces)
-            for name, start, place, count in pieces:
-                data = torch.empty(count, dtype=torch.uint8, device=forms[name].device)
-                copy_bytes(data, self.worker.window.bytes[place:place + count])
-                yield name, start, data
+            yield pieces
 
     def output_bytes(self, number: int) -> dict[str, bytes]:
         """The raw outputs of the set's last call, by name."""
@@ -255,9 +251,13 @@ class Bench:
         own = {name: value for name, value in self.sets[number].inputs().items()
                if hasattr(value, "shape") and not (number and self._is_shared(name, value))
                and (everything or nbytes(value) <= INPUT_CHECK_BYTES)}
-        for name, start, data in self._handed_back(number, "inputs", own):
-            if not torch.equal(data, byte_view(own[name])[start:start + len(data)]):
-                raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
+        for pieces in self._handed_back(number, "inputs", own):
+            for name, start, place, count in pieces:
+                wanted = byte_view(own[name])[start:start + count]
+                found = torch.empty_like(wanted)
+                copy_bytes(found, self.worker.window.bytes[place:place + count])
+                if not torch.equal(found, wanted):
+                    raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
 
     def finish(self) -> None:
         """Last looks: inputs of every set, the measuring machinery, processes left running."""

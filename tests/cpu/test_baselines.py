@@ -54,9 +54,10 @@ def test_a_time_of_scattered_samples_is_marked(tmp_path):
 def test_a_call_that_is_timed_eagerly_keeps_its_launch_time(tmp_path):
     eager = record("one", "a", 20.0) | {"timed": "call"}
     eager["timing"]["call"] = {"median_us": 90.0, "p10_us": 80.0, "p90_us": 99.0}
+    eager["seconds"] = {"total": 3.0, "overhead": 1.2}
     (tmp_path / "report.jsonl").write_text(json.dumps(eager) + "\n")
     case = summarise([("starter", tmp_path)])[0]["cases"][0]
-    assert (case["us"], case["launch_us"]) == (90.0, 20.0)
+    assert (case["us"], case["launch_us"], case["overhead_s"]) == (90.0, 20.0, 1.2)
 
 
 def test_data_with_other_labels_is_kept_apart(report):
