@@ -161,13 +161,14 @@ def test_a_header_that_only_the_library_refuses_is_no_traceback(tmp_path, monkey
         load_tensor(path)
 
 
+@pytest.mark.parametrize("readers", [1, 3, 900])
 @pytest.mark.parametrize("piece", [1, 7, 800, 801])
 @pytest.mark.parametrize("count", [100, 0])
-def test_filling_in_pieces_of_any_size(tmp_path, piece, count):
+def test_filling_in_pieces_of_any_size(tmp_path, piece, count, readers):
     """How a tensor reaches a GPU."""
     digest, _ = save_tensor(tmp_path, torch.arange(count))
     path, found = tmp_path / f"{digest}.safetensors", torch.empty(count, dtype=torch.int64)
-    fill_from_file(byte_view(found), path, read_header(path), torch.empty(piece, dtype=torch.uint8))
+    fill_from_file(byte_view(found), path, read_header(path), torch.empty((readers, piece), dtype=torch.uint8))
     assert torch.equal(found, torch.arange(count))
 
 
@@ -177,4 +178,4 @@ def test_a_file_cut_while_it_is_read_is_named(tmp_path):
     header = read_header(path)
     os.truncate(path, path.stat().st_size - 1)
     with pytest.raises(TensorFileError, match="cut while it was read"):
-        fill_from_file(data, path, header, torch.empty(64, dtype=torch.uint8))
+        fill_from_file(data, path, header, torch.empty((2, 64), dtype=torch.uint8))

@@ -122,7 +122,7 @@ def test_the_window_is_pinned_and_carries_device_tensors():
 
 
 def test_a_file_reaches_the_gpu_byte_for_byte(tmp_path):
-    sent = torch.arange(3 * PIECE_BYTES // 16)
+    sent = torch.arange(11 * PIECE_BYTES // 16)
     digest, _ = save_tensor(tmp_path, sent)
     assert torch.equal(load_tensor(tmp_path / f"{digest}.safetensors", "cuda").cpu(), sent)
 
