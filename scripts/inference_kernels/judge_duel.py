@@ -30,7 +30,7 @@ def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: 
          first: int = 1) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge.
 
-    first: whose process starts first, 0 the candidate's, 1 the baseline's.
+    first: who goes first until the last stage, 0 the candidate, 1 the baseline.
     """
     task = judge.task(definition["name"])
     subjects = [Subject(judge, definition, solution) for solution in (candidate, baseline)]
@@ -45,7 +45,7 @@ def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: 
 def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: Task,
                   first: int) -> tuple[dict[str, Any], dict[str, Any]]:
     seed = secrets.randbits(48)
-    records = [new_record(subject, item, task, seed) | {"started_first": side == first}
+    records = [new_record(subject, item, task, seed) | {"went_first": side == first}
                for side, subject in enumerate(subjects)]
     try:
         case = judge.load(subjects[0].definition, item, task, seed)
@@ -56,8 +56,8 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
     floor, benches, before = judge.floor(case), [None, None], judge.state()
     turns = {mode: [[], []] for mode in MODES}
     try:
-        for stage in [("start", first), *_stages(task, judge.options.validation_only)]:
-            for side in _order(stage):
+        for stage in _stages(task, judge.options.validation_only):
+            for side in _order(stage, first):
                 seconds = records[side]["seconds"]
                 with counted(seconds, "total"), counted(seconds, "start") if stage[0] == "start" else nullcontext():
                     _run_stage(stage, side, subjects, benches, case, turns, task)
@@ -65,6 +65,10 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
         error, side = failure.error, failure.side
         records[side] |= {"status": error.status, "detail": error.detail}
         subjects[side].retire()
+        if side == 1 and first == 0:
+            # A candidate that goes first may leave the baseline no memory, or no peace: the baseline goes first, then.
+            subjects[0].retire()
+            return _one_workload(judge, subjects, item, task, 1)
         if side == 1:
             raise CannotJudge(expected=f"a baseline that passes {item.uuid}", found=str(error),
                               where=subjects[1].name, remedy="repair it, or name another with --baseline") from error
@@ -74,13 +78,14 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
     return records[0], records[1]
 
 
-def _order(stage: tuple[str, Any]) -> tuple[int, int]:
-    """Processes start as asked for. The baseline goes first, so that its failure is never blamed on the candidate; at the
-    end the candidate does, because what it left running is not the baseline's. Trials go ABBA: a steady drift of the
-    clocks cancels out.
+def _order(stage: tuple[str, Any], first: int) -> tuple[int, int]:
+    """Trials go ABBA: a steady drift of the clocks cancels out. At the end the candidate is the first to be looked at,
+    because what it left running is not the baseline's.
     """
-    swapped = stage == ("start", 0) or stage[0] == "finish" or stage[0] == "trial" and stage[1][1] % 2
-    return (0, 1) if swapped else (1, 0)
+    begins = 0 if stage[0] == "finish" else first
+    if stage[0] == "trial" and stage[1][1] % 2:
+        begins = 1 - begins
+    return begins, 1 - begins
 
 
 class _SideFailed(Exception):
@@ -91,9 +96,9 @@ class _SideFailed(Exception):
 
 def _stages(task: Task, validation_only: bool) -> list[tuple[str, Any]]:
     if validation_only:
-        return [("validate", None), ("finish", None)]
+        return [("start", None), ("validate", None), ("finish", None)]
     trials = [("trial", (mode, number)) for number in range(task.timing["trials"]) for mode in MODES]
-    return [("validate", None), ("prepare", None), *trials, ("summarise", None), ("finish", None)]
+    return [("start", None), ("validate", None), ("prepare", None), *trials, ("summarise", None), ("finish", None)]
 
 
 def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], benches: list, case: Any,
@@ -126,9 +131,9 @@ def duels(judge: Judge, definition: dict, candidate: dict, baseline: dict, only:
           count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The pairs of `count` duels, each in new processes; the first that rejects the candidate is the last.
 
-    Small kernels run up to some percent faster or slower in one process than in another, for as long as it lives, and
-    part of that depends on which of two processes came first (results/summaries/h200_judge.json): the sides take turns,
-    and who begins is left to chance.
+    A kernel is up to some percent faster or slower in one process than in another, for as long as it lives, and that
+    depends on who loaded and allocated what first (docs/judge.md): the sides take turns in going first, and who begins
+    is left to chance.
     """
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     chance = secrets.randbelow(2)

@@ -1,4 +1,4 @@
-"""What a judged workload costs, how often it is looked at, and who starts first. CPU only."""
+"""What a judged workload costs, how often it is looked at, and who goes first. CPU only."""
 
 import json
 import subprocess
@@ -10,11 +10,11 @@ import toy
 import torch
 from judge_toy import judged
 
-from inference_kernels import judge_case, judge_run, judge_timing
+from inference_kernels import judge_case, judge_duel, judge_run, judge_timing
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_duel import duel
 from inference_kernels.judge_engine import Judge, Options
-from inference_kernels.judge_verdicts import CannotJudge
+from inference_kernels.judge_verdicts import CannotJudge, Rejected
 from inference_kernels.judge_window import window_fulls
 from inference_kernels.tensors import load_tensor
 
@@ -97,20 +97,58 @@ def test_orders_too_large_for_the_window_are_named(root, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
-def test_either_process_may_start_first_and_only_its_own_failure_counts(root, first):
+def test_either_may_go_first_and_only_its_own_failure_counts(root, first):
     definition = load_definition(root, toy.NAME)
     sound, broken = judge_toy.solution(judge_toy.HONEST, "sound"), judge_toy.solution("import nothing_of_the_kind\n\n"
                                                                                      + judge_toy.HONEST, "broken")
     with Judge(Options(root, validation_only=True)) as judge:
         only = (judge.workloads(definition, ())[0].uuid,)
         (one, other), = duel(judge, definition, sound, sound, only, first)
-        assert (one["started_first"], other["started_first"]) == (first == 0, first == 1)
+        assert (one["went_first"], other["went_first"]) == (first == 0, first == 1)
         assert one["status"] == other["status"] == "pass" and one["seconds"]["start"] > 0
         assert one["seconds"]["overhead"] < one["seconds"]["total"] - one["seconds"]["start"]
         (one, _), = duel(judge, definition, broken, sound, only, first)
         assert one["status"] == "build_error"
         with pytest.raises(CannotJudge, match="nothing_of_the_kind"):
             list(duel(judge, definition, sound, broken, only, first))
+
+
+def test_a_baseline_that_fails_beside_a_candidate_that_went_first_goes_first_itself(root, monkeypatch):
+    """As where the candidate takes all memory: its own failure, not the baseline's."""
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    run_stage, sides = judge_duel._run_stage, []
+
+    def no_room_for_the_second(stage, side, *others):
+        if stage[0] == "validate":
+            sides.append(side)
+            if len(sides) % 2 == 0:
+                raise judge_duel._SideFailed(side, Rejected("out_of_memory", "no room"))
+        run_stage(stage, side, *others)
+    monkeypatch.setattr(judge_duel, "_run_stage", no_room_for_the_second)
+    with Judge(Options(root, validation_only=True)) as judge:
+        only = (judge.workloads(definition, ())[0].uuid,)
+        (one, other), = duel(judge, definition, sound, sound, only, first=0)
+    assert sides == [0, 1, 1, 0] and (one["status"], other["status"]) == ("out_of_memory", "pass")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tmp_path, first, monkeypatch):
+    root = judge_toy.judge_root(tmp_path, trials=3)
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    run_stage, seen = judge_duel._run_stage, []
+
+    def noted(stage, side, *others):
+        seen.append((stage[0], side))
+        run_stage(stage, side, *others)
+    monkeypatch.setattr(judge_duel, "_run_stage", noted)
+    with Judge(Options(root)) as judge:
+        list(duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,), first))
+    assert {what for what, _ in seen} == {"start", "validate", "prepare", "trial", "summarise", "finish"}
+    places = {what: [side for name, side in seen if name == what] for what, _ in seen}
+    other = 1 - first
+    assert places.pop("finish") == [0, 1]
+    assert places.pop("trial") == [first, other] * 2 + [other, first] * 2 + [first, other] * 2
+    assert all(sides == [first, other] for sides in places.values())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
