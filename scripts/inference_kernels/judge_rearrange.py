@@ -135,12 +135,16 @@ def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], gener
 def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "torch.Tensor":
     """A permutation that follows `shuffled` but keeps every row inside its group of equal keys."""
     import torch
-    _, group = torch.stack([key.long() for key in keys]).unique(dim=1, return_inverse=True)
-    places = torch.argsort(group, stable=True)
-    sources = shuffled[torch.argsort(group[shuffled], stable=True)]
     order = torch.empty_like(shuffled)
-    order[places] = sources
+    order[_sorted_by(keys, torch.arange(len(shuffled)))] = _sorted_by(keys, shuffled)
     return order
+
+
+def _sorted_by(keys: list["torch.Tensor"], rows: "torch.Tensor") -> "torch.Tensor":
+    """`rows` in the order of their keys, the first key before the others; rows of equal keys stay in turn."""
+    for key in reversed(keys):
+        rows = rows[key[rows].argsort(stable=True)]
+    return rows
 
 
 def _bytes_view(tensor: "torch.Tensor") -> "torch.Tensor":
