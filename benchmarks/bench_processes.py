@@ -59,10 +59,11 @@ def spread(rows: list[list[float]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--places", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shape", type=int, nargs=3, metavar=("M", "N", "K"), default=(64, 4096, 4096))
+    parser.add_argument("--processes", type=int, default=8, help="processes on the GPU (default: 8)")
+    parser.add_argument("--places", type=int, default=3, help="copies of the tensors in each (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each process; medians count (default: 5)")
+    parser.add_argument("--shape", type=int, nargs=3, metavar=("M", "N", "K"), default=(64, 4096, 4096),
+                        help="of the product (default: 64 4096 4096)")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("error: bench_processes.py needs a CUDA device")

@@ -48,7 +48,8 @@ def test_a_packed_run_is_completed_from_its_recipes(packed, tmp_path, repository
     whole = tmp_path / "whole.tar.gz"
     whole.write_bytes(b"".join((parts / name).read_bytes() for name in report["parts"]))
     with tarfile.open(whole) as archive:
-        archive.extractall(tmp_path / "there", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path / "there")
     there = tmp_path / "there" / "name"
     assert set(files_below(run)) - set(files_below(there)) == {
         read_json(path)["workload"]["inputs"]["weight"]["path"] for path in (run / "calls").iterdir()}
