@@ -107,13 +107,25 @@ class WorkerProcess:
         os.close(shared)
 
     def ask(self, do: str, timeout: float, wants: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-        """One request and its answer, with the keys `wants`. One with `rejected` is raised as Rejected.
+        """One request and its answer, with the keys `wants`. One with `rejected` is raised as Rejected."""
+        return self.answer(self.post(do, **fields), timeout, wants)
+
+    def post(self, do: str, **fields: Any) -> tuple[str, str]:
+        """Send a request without waiting; `answer` takes what it returns. The worker answers in the order of requests.
 
         The nonce ties the answer to the request, so that a reply written by somebody else is seen as such.
         """
         nonce = secrets.token_hex(8)
         try:
             send(self.channel, {"do": do, "nonce": nonce} | fields)
+        except ChannelClosed as error:
+            raise Rejected(*self._explain_end(str(error))) from error
+        return do, nonce
+
+    def answer(self, posted: tuple[str, str], timeout: float, wants: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Wait for the answer to a request that was posted; as `ask`."""
+        do, nonce = posted
+        try:
             self._wait(do, timeout)
             answer = receive(self.channel)
         except ChannelClosed as error:

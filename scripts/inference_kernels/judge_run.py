@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from .compare import Comparison, compare
@@ -92,9 +93,14 @@ class Bench:
         forms = {name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
                  for name, value in own.items()}
         self.worker.ask("inputs", self.limits.call, number=number, tensors=forms, shared=shared, scalars=scalars)
+        posted = None
         for pieces in window_fulls({name: nbytes(value) for name, value in own.items()}):
-            self.worker.window.put(pieces, own)
-            self.worker.ask("take", self.limits.call, number=number, pieces=pieces)
+            self.worker.window.put(pieces, own)  # into one half, while the worker empties the other
+            if posted:
+                self.worker.answer(posted, self.limits.call)
+            posted = self.worker.post("take", number=number, pieces=pieces)
+        if posted:
+            self.worker.answer(posted, self.limits.call)
 
     def _is_shared(self, name: str, value: Any) -> bool:
         """Large tensors that no move touches (expert banks) exist once, at one address, for all sets."""
@@ -205,10 +211,15 @@ class Bench:
     def _handed_back(self, number: int, what: str, forms: dict[str, "torch.Tensor"]) -> Iterator[list[Piece]]:
         """Fillings of the window that carry the outputs or inputs of these forms, to be copied before the next.
 
-        And before anybody looks at them: the worker may change what lies there.
+        And before anybody looks at them: the worker may change what lies there. Whoever stops half way leaves a request
+        without its answer: the worker must be retired then.
         """
-        for pieces in window_fulls({name: nbytes(value) for name, value in forms.items()}):
-            self.worker.ask("give", self.limits.build, number=number, what=what, pieces=pieces)
+        fulls = list(window_fulls({name: nbytes(value) for name, value in forms.items()}))
+        posted = [self.worker.post("give", number=number, what=what, pieces=pieces) for pieces in fulls[:1]]
+        for pieces, following in zip_longest(fulls, fulls[1:]):
+            self.worker.answer(posted.pop(), self.limits.build)
+            if following:  # fills one half while the caller empties the other
+                posted.append(self.worker.post("give", number=number, what=what, pieces=following))
             yield pieces
 
     def output_bytes(self, number: int) -> dict[str, bytes]:
@@ -251,13 +262,16 @@ class Bench:
         own = {name: value for name, value in self.sets[number].inputs().items()
                if hasattr(value, "shape") and not (number and self._is_shared(name, value))
                and (everything or nbytes(value) <= INPUT_CHECK_BYTES)}
+        changed: dict[str, None] = {}
         for pieces in self._handed_back(number, "inputs", own):
             for name, start, place, count in pieces:
                 wanted = byte_view(own[name])[start:start + count]
                 found = torch.empty_like(wanted)
                 copy_bytes(found, self.worker.window.bytes[place:place + count])
                 if not torch.equal(found, wanted):
-                    raise Rejected("input_modified", f"{name} of input set {number} differs after a call")
+                    changed[name] = None
+        if changed:
+            raise Rejected("input_modified", f"{', '.join(changed)} of input set {number} differ after a call")
 
     def finish(self) -> None:
         """Last looks: inputs of every set, the measuring machinery, processes left running."""

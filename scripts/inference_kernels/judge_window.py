@@ -37,15 +37,20 @@ def create_window() -> int:
 
 
 def window_fulls(sizes: dict[Any, int]) -> Iterator[list[Piece]]:
-    """How tensors of these sizes (bytes, by name) cross: lists of pieces, each list one filling of the window."""
-    pieces, place = [], 0
+    """How tensors of these sizes (bytes, by name) cross: lists of pieces, each of which fits in one half of the window.
+
+    The halves take turns, so that one side may fill the next while the other empties the last.
+    """
+    half = WINDOW_BYTES // 2
+    pieces, place, end = [], 0, half
     for name, size in sizes.items():
         start = 0
         while start < size:
-            if place >= WINDOW_BYTES:
+            if place >= end:
                 yield pieces
-                pieces, place = [], 0
-            count = min(size - start, WINDOW_BYTES - place)
+                pieces, place = [], end % WINDOW_BYTES
+                end = place + half
+            count = min(size - start, end - place)
             pieces.append((name, start, place, count))
             start, place = start + count, place + -(-count // ALIGNMENT) * ALIGNMENT
     if pieces:

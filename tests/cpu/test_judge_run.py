@@ -10,7 +10,7 @@ import toy
 import torch
 from judge_toy import judged
 
-from inference_kernels import judge_case, judge_duel, judge_run, judge_timing
+from inference_kernels import judge_case, judge_duel, judge_run, judge_timing, judge_window
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_duel import duel
 from inference_kernels.judge_engine import Judge, Options
@@ -94,6 +94,23 @@ def test_orders_too_large_for_the_window_are_named(root, monkeypatch):
                                                                   for piece in full])
     with pytest.raises(CannotJudge, match="enlarge WINDOW_BYTES"):
         judged(root, judge_toy.HONEST)
+
+
+@pytest.mark.parametrize("body, status", [("", "pass"), ("    ids[-1] = 0\n", "input_modified")])
+def test_tensors_cross_in_halves_of_the_window(root, monkeypatch, body, status):
+    longest = []
+
+    def many(sizes):
+        with monkeypatch.context() as smaller:
+            if sizes and isinstance(next(iter(sizes)), str):  # tensors, not orders
+                smaller.setattr(judge_window, "WINDOW_BYTES", 1024)
+            fulls = list(window_fulls(sizes))
+        longest.append(len(fulls))
+        return fulls
+    monkeypatch.setattr(judge_run, "window_fulls", many)
+    source = judge_toy.HONEST.replace("    rows = ids", body + "    rows = ids")
+    assert {record["status"] for record in judged(root, source)} == {status}
+    assert max(longest) > 2
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
