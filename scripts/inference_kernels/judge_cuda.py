@@ -20,7 +20,7 @@ POISON_COPIES = 3
 OVERHEAD_REPLAYS = 40
 # The device waits so long before the flush, about 0.2 ms: time for a late host to queue all that follows. On an H200,
 # whose flush takes some 60 us, up to one launch in ten of small kernels read several times the others without it; with
-# it one of 200 launch times scatters (docs/baselines.md).
+# it few do (`~` in docs/baselines.md).
 LEAD_CYCLES = 400_000
 
 

@@ -14,6 +14,7 @@ def page(tmp_path, rows: list[dict]) -> str:
     found = {"what": "One host.", "bench_judge": {"command": "c", "note": "n.", "runs": [
         run(0.25, 12.5, [1.0, 1.21], "baseline"), run(-0.75, -37.5, [0.5, 1.0], "candidate"),
         run(0.5, 25.0, [], "baseline")]},
+        "processes": {"command": "c", "note": "n", "rows": [{"shape": [64, 32, 16], "timer": "events", "mean us": 3.25}]},
         "two_hosts": {"command": "c", "note": "n", "rows": [{"what": "launches", "pairs": 3}]},
         "dev": {"command": "c", "note": "n", "seconds": {"gemm": 24.5}},
         "corpus": {"command": "c", "note": "n", "tests": 5, "passed": 4, "of these": {"tricks": 4, "others": 1}}}
@@ -30,6 +31,7 @@ def test_figures_of_the_page(tmp_path):
                            {"definition": "older", "cases": [{"status": "pass"}]}])
     assert "| copy | 2.0 | 0.25 | -0.75 | 12.50 | -37.50 |" in text
     assert "| `s` | baseline | 2 | 1.1000 | 1.2100 | alone |" in text
+    assert "| shape | timer | mean us |" in text and "| 64 x 32 x 16 | events | 3.25 |" in text
     assert "| `s` | candidate | 2 | 0.7071 | 0.5000 | alone |" in text
     assert "| `gemm` | 3 | 2.00 | 3.00 | 2 |\n| all | 3 | 2.00 | 3.00 | 2 |" in text and "older" not in text
     assert "4 of 5 passed (4 tricks, 1 others)" in text and "| `gemm` | 24.5 |" in text
