@@ -79,8 +79,8 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
 
 
 def _order(stage: tuple[str, Any], first: int) -> tuple[int, int]:
-    """Trials go ABBA: a steady drift of the clocks cancels out. At the end the candidate is the first to be looked at,
-    because what it left running is not the baseline's.
+    """The sides of a stage in turn: `first` begins. Trials go ABBA: a steady drift of the clocks cancels out. At the end
+    the candidate is the first to be looked at, because what it left running is not the baseline's.
     """
     begins = 0 if stage[0] == "finish" else first
     if stage[0] == "trial" and stage[1][1] % 2:
