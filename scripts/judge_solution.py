@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def show(pairs: list, result: dict) -> None:
-    from inference_kernels.judge_duel import speedup
+    from inference_kernels.judge_duel import SHORT_US, has_short_launches, speedup
     from inference_kernels.judge_report import number, troubles
 
     rows = []
@@ -57,8 +57,11 @@ def show(pairs: list, result: dict) -> None:
         print(line)
     for label, value in result["groups"].items():
         print(f"{label}: {value:.3f}")
-    mean = result["geometric_mean"]
-    print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}")
+    mean, means = result["geometric_mean"], result["duels"]
+    single = f"; single duels {number(min(means))} to {number(max(means))}" if len(means) > 1 else ""
+    print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}{single}")
+    if len(means) == 1 and has_short_launches(pairs):
+        print(f"launches below {SHORT_US} us differ by some percent between two processes: --duels N takes the mean of N pairs")
     print_json(result)
 
 

@@ -14,6 +14,9 @@ from .judge_timing import MODES, prepare, record_timing, trial
 from .judge_verdicts import STATUSES, CannotJudge, Rejected
 from .tasks import Task
 
+# Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
+SHORT_US = 30
+
 
 def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any]:
     """The task's baseline, or another solution by name; CannotJudge if it is not in the repository."""
@@ -147,7 +150,7 @@ def duels(judge: Judge, definition: dict, candidate: dict, baseline: dict, only:
 def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
     """accepted (every judged workload passes each time, and there is one), speedups by workload and group, mean.
 
-    The speedup of a workload is the geometric mean over its duels.
+    The speedup of a workload is the geometric mean over its duels; `duels` has the mean over workloads of each duel.
     """
     judged = [pair for pair in pairs if STATUSES[pair[0]["status"]][0] != "void"]
     ratios: dict[str, list[float]] = {}
@@ -162,8 +165,15 @@ def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
             "not_judged": len({pair[0]["workload"] for pair in pairs} - names),
             "rejected": [{"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
                          for one, _ in judged if one["status"] != "pass"],
+            "duels": [geometric_mean(values) for values in zip(*ratios.values())],
             "speedups": speedups, "groups": {label: geometric_mean(values) for label, values in groups.items()},
             "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None}
+
+
+def has_short_launches(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> bool:
+    """Is there a workload on which both sides' launches on a GPU are so short that one duel alone says little?"""
+    return any(speedup(one, other) and one["timed"] == "launch" and one["environment"]["timer"] == "cuda_events"
+               and max(map(_median, (one, other))) < SHORT_US for one, other in pairs)
 
 
 def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:

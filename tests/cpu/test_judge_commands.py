@@ -230,6 +230,7 @@ def test_several_duels_count_as_their_mean_and_end_with_a_rejection(root, tmp_pa
     rows = [line.split() for line in done.stdout.splitlines() if " pass " in line]
     result = json.loads(done.stdout.splitlines()[-1])
     assert len(rows) == 4 and result["judged"] == 2
+    assert f"single duels {min(result['duels']):.4g} to {max(result['duels']):.4g}" in done.stdout
     for uuid, value in result["speedups"].items():
         one, other = (float(row[3]) for row in rows if uuid.startswith(row[0]))
         assert value == pytest.approx((one * other) ** 0.5, rel=0.01)

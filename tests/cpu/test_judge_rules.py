@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_kernels.definitions import load_definition
-from inference_kernels.judge_duel import verdict
+from inference_kernels.judge_duel import has_short_launches, verdict
 from inference_kernels.judge_engine import fill_record
 from inference_kernels.judge_gpu import parse_listing, resolve, same_uuid
 from inference_kernels.judge_lock import locked, lock_path, network_warning
@@ -263,6 +263,24 @@ def test_speedups_are_grouped_and_averaged_geometrically():
     assert result["accepted"] and result["not_judged"] == 1
     assert result["groups"] == {"N=1": pytest.approx(4.0), "N=2": pytest.approx(0.25)}
     assert result["geometric_mean"] == pytest.approx(1.0)
+
+
+def test_each_duel_has_a_mean_of_its_own():
+    pairs = [(record("a", "pass", 10.0), record("a", "pass", 40.0)), (record("b", "pass", 10.0), record("b", "pass", 10.0)),
+             (record("a", "pass", 10.0), record("a", "pass", 10.0)), (record("b", "pass", 20.0), record("b", "pass", 5.0))]
+    result = verdict(pairs)
+    assert result["duels"] == [pytest.approx(2.0), pytest.approx(0.5)] and result["geometric_mean"] == pytest.approx(1.0)
+    assert verdict([])["duels"] == []
+
+
+@pytest.mark.parametrize("timer, timed, medians, short", [
+    ("cuda_events", "launch", (29.0, 5.0), True), ("cuda_events", "launch", (29.0, 31.0), False),
+    ("cuda_events", "call", (29.0, 5.0), False), ("host_clock", "launch", (29.0, 5.0), False)])
+def test_short_launches_of_both_sides_are_noted(timer, timed, medians, short):
+    pair = tuple(record("a", "pass", median) | {"environment": {"timer": timer}, "timed": timed,
+                                               "timing": {timed: {"median_us": median}}} for median in medians)
+    assert has_short_launches([pair]) is short
+    assert not has_short_launches([(pair[0] | {"status": "stale"}, pair[1])])
 
 
 def test_one_rejected_workload_rejects_and_nothing_judged_is_no_acceptance():
