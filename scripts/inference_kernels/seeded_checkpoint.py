@@ -7,6 +7,7 @@ header names the recipes it was made from, and `seeded_recipe.json` comes last.
 import hashlib
 import json
 import math
+import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -190,7 +191,8 @@ def _write_files(folder: Path, components: list[Component], seed: int, jobs: int
             report(f"writing {component.path}")
             _write_weights(folder / component.path, component, seed)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # Not forked: this process may have threads (torch), and a lock that one of them holds stays locked in a fork.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         largest_first = sorted(components, key=lambda component: -component.nbytes)
         waiting = {pool.submit(_write_weights, folder / component.path, component, seed): component
                    for component in largest_first}
