@@ -67,7 +67,7 @@ def accuracy() -> list[dict]:
 def self_duels(count: int, name: str) -> dict:
     """Geometric means of a solution against itself on its dev workloads, and what one judged workload costs.
 
-    Whose process starts first alternates, as in judge_solution.py --duels.
+    The sides change places from duel to duel, as in judge_solution.py --duels.
     """
     uuid = str(torch.cuda.get_device_properties(0).uuid).removeprefix("GPU-")
     solution = next(item for item in map(read_solution, solution_files(ROOT)) if item["name"] == name)

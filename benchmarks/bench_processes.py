@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import statistics
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
@@ -31,7 +32,7 @@ def serve(pipe: Connection, shape: tuple[int, int, int], places: int) -> None:
         pipe.send([statistics.median(times) / 1e3 for times in samples])
 
 
-def product(m: int, n: int, k: int):
+def product(m: int, n: int, k: int) -> Callable[[], torch.Tensor]:
     left, right = (torch.randn(size, k, device="cuda").bfloat16() for size in (m, n))
     target = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
     return lambda: torch.mm(left, right.t(), out=target)

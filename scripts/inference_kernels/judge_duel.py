@@ -68,13 +68,15 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
         error, side = failure.error, failure.side
         records[side] |= {"status": error.status, "detail": error.detail}
         subjects[side].retire()
-        if side == 1 and first == 0:
-            # A candidate that goes first may leave the baseline no memory, or no peace: the baseline goes first, then.
-            subjects[0].retire()
-            return _one_workload(judge, subjects, item, task, 1)
         if side == 1:
+            if first == 0:
+                # A candidate that goes first may leave the baseline no memory, or no peace: now the baseline does.
+                subjects[0].retire()
+                return _one_workload(judge, subjects, item, task, 1)
             raise CannotJudge(expected=f"a baseline that passes {item.uuid}", found=str(error),
                               where=subjects[1].name, remedy="repair it, or name another with --baseline") from error
+        if benches[1] is None:
+            records[1] |= {"status": "not_reached", "detail": "the candidate failed first"}
     for record, bench in zip(records, benches):
         fill_record(record, bench, floor)
         record["clocks"] = {"before": before, "after": judge.state()}

@@ -139,7 +139,7 @@ class Bench:
         orders = {index: step.order for index, step in enumerate(steps)}
         fulls = list(window_fulls({index: nbytes(order) for index, order in orders.items()}))
         if len(fulls) > 1:
-            raise CannotJudge(expected="orders that fit in the window between judge and worker",
+            raise CannotJudge(expected="orders that fit in one half of the window between judge and worker",
                               found=f"{sum(map(nbytes, orders.values())):,} bytes", where=self.case.workload["uuid"],
                               remedy="enlarge WINDOW_BYTES in judge_window.py")
         pieces = fulls[0] if fulls else []

@@ -27,6 +27,7 @@ STATUSES = {
     "timer_disagrees": ("reject", "claimed times contradict the wall clock of the judging process"),
     "not_materialised": ("void", "a tensor of the workload is not in this checkout"),
     "no_reference": ("void", "the reference cannot be run on the workload, or gives a non-finite result"),
+    "not_reached": ("void", "the other side of a duel failed before this one was validated"),
 }
 
 

@@ -32,6 +32,7 @@ DTYPES = {
 TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
 # The limit of the safetensors library itself; a larger length means that this is no safetensors file.
 HEADER_LIMIT = 100_000_000
+# How a file reaches a GPU: pinned host memory of one reader, and how many readers share a large file.
 PIECE_BYTES = 2**24
 READERS = 4
 

@@ -150,12 +150,23 @@ def test_every_definition_has_moves_that_name_its_own_tensors(definition, reposi
 
 def test_rows_move_only_inside_their_group():
     move = Move("rows", (Place("a", 0),), within=("ids",))
-    ids = torch.tensor([0, 0, 0, 1, 2, 2], dtype=torch.int32)
-    for seed in range(10):
-        step = draw_step(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
-        assert step is None or torch.equal(ids[step.order], ids)
+    ids = torch.tensor([2, 0, 1, 0, 2, 0], dtype=torch.int32)
+    steps = [draw_step(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
+             for seed in range(200)]
+    orders = {tuple(step.order.tolist()) for step in steps if step}
+    assert len(orders) == 2 * 6 - 1, "two rows and three rows change places in every way but the trivial one"
+    assert all(torch.equal(ids[list(order)], ids) for order in orders)
     lonely = {"a": torch.arange(3), "ids": torch.tensor([0, 1, 2])}
     assert draw_step(move, lonely, {}, torch.Generator()) is None
+
+
+def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
+    move = Move("rows", (Place("a", 0),), within=("ids", "kind"))
+    one, other = torch.tensor([0, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0, 1, 1, 0])
+    inputs = {"a": torch.arange(6), "ids": one, "kind": other}
+    orders = {tuple(step.order.tolist()) for seed in range(50)
+              if (step := draw_step(move, inputs, {}, torch.Generator().manual_seed(seed)))}
+    assert orders == {(4, 1, 2, 3, 0, 5), (0, 3, 2, 1, 4, 5), (4, 3, 2, 1, 0, 5)}
 
 
 def test_relabelled_ids_point_at_the_same_rows():
