@@ -43,10 +43,11 @@ def _audit_workload(subject: Subject, item: Available, task: Task) -> dict[str, 
             record["audit"] |= subject.style | {"notes": text.strip()}
             bench.load()
             bench.validate()
-            record["audit"]["inputs_unchanged"] = True
             if not judge.options.validation_only:
                 time_alone(bench, task)
                 record["audit"]["launch_equals_run"] = same_bits(bench)
+            bench.finish()
+            record["audit"]["inputs_unchanged"] = True
         except Rejected as error:
             record |= {"status": error.status, "detail": error.detail}
             subject.retire()

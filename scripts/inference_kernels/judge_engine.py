@@ -6,7 +6,8 @@ import platform
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -202,6 +203,13 @@ def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
 
 
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], dict[str, Any]]) -> Iterator[Future]:
+    """`work` in a thread beside the block; nvidia-smi takes 50 ms."""
+    with ThreadPoolExecutor(1) as aside:
+        yield aside.submit(work)
+
+
 def summed_up(seconds: dict[str, float]) -> dict[str, float]:
     """With `overhead`: what the harness took for one workload, beside the solution's own time and its worker's start."""
     own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
@@ -214,19 +222,19 @@ def judge_workload(subject: Subject, item: Available, task: Task) -> dict[str, A
     record, bench, floor = new_record(subject, item, task, seed), None, None
     with counted(record["seconds"], "total"):
         try:
-            with counted(record["seconds"], "load"):
+            with meanwhile(judge.state) as before, counted(record["seconds"], "load"):
                 case = judge.load(subject.definition, item, task, seed)
             floor = judge.floor(case)
-            record["clocks"]["before"] = judge.state()
+            record["clocks"]["before"] = before.result()
             with counted(record["seconds"], "start"):
                 bench = subject.bench(case)
             bench.load()
             bench.validate()
-            if judge.options.validation_only:
-                bench.finish()
-            else:
+            if not judge.options.validation_only:
                 time_alone(bench, task)
-            record["clocks"]["after"] = judge.state()
+            with meanwhile(judge.state) as after:
+                bench.finish()
+            record["clocks"]["after"] = after.result()
         except Rejected as error:
             record |= {"status": error.status, "detail": error.detail}
             subject.retire()

@@ -28,7 +28,6 @@ def time_modes(bench: Bench, iterations: int, warmup: int, trials: int) -> None:
         for number in range(trials):
             samples += trial(bench, mode, iterations, 1 if number else warmup)
         record_timing(bench, mode, samples, iterations * trials)
-    bench.finish()
 
 
 def prepare(bench: Bench) -> None:
