@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def show(pairs: list, result: dict) -> None:
-    from inference_kernels.judge_duel import SHORT_US, has_short_launches, speedup
+    from inference_kernels.judge_duel import one_duel_says_little, speedup
     from inference_kernels.judge_report import number, troubles
 
     rows = []
@@ -60,8 +60,8 @@ def show(pairs: list, result: dict) -> None:
     mean, means = result["geometric_mean"], result["duels"]
     single = f"; single duels {number(min(means))} to {number(max(means))}" if len(means) > 1 else ""
     print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}{single}")
-    if len(means) == 1 and has_short_launches(pairs):
-        print(f"launches below {SHORT_US} us differ by some percent between two processes: --duels N takes the mean of N pairs")
+    if len(means) == 1 and (why := one_duel_says_little(pairs)):
+        print(f"{why}: --duels N takes the mean of N pairs")
     print_json(result)
 
 

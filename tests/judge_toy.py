@@ -41,7 +41,8 @@ def solution(source: str, name: str = "toy_candidate", dps: bool = False, **spec
             "sources": [{"path": "main.py", "content": source}]}
 
 
-def judge_root(path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1) -> Path:
+def judge_root(path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1,
+               timed: str = "call") -> Path:
     """A dataset root with workloads, moves and the baseline `toy_torch`."""
     root = toy.toy_root(path / "dataset")
     toy.captured_run(path / "run", root, rows)
@@ -49,7 +50,7 @@ def judge_root(path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6
     (root / "rearrangements.json").write_text(json.dumps({toy.NAME: MOVES}))
     task_file = root / "tasks" / f"{toy.NAME}.json"
     task = json.loads(task_file.read_text())
-    task["timing"] |= {"warmup": 1, "iters": iterations, "trials": trials}
+    task["timing"] |= {"warmup": 1, "iters": iterations, "trials": trials, "timed": timed}
     task_file.write_text(json.dumps(task))
     add_solution(root, solution(HONEST, "toy_torch"))
     return root

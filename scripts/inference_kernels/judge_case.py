@@ -28,7 +28,11 @@ TOUCH_LIMIT = 2**29
 
 @dataclass
 class Case:
-    """definition, workload, task; `inputs` and `expected` by name on the judge's own device."""
+    """definition, workload, task; `inputs` and `expected` by name on the judge's own device.
+
+    seed: of every choice and permutation. Two solutions judged with the same case see the same values in the same
+    order, so that a kernel whose time depends on them is compared with itself fairly.
+    """
 
     definition: dict
     workload: dict
@@ -36,7 +40,7 @@ class Case:
     inputs: dict[str, Any]
     expected: dict[str, "torch.Tensor"]
     moves: list[Move]
-    generator: "torch.Generator"
+    seed: int
     data_class: str = "unknown"
     recomputable: bool = True
 
@@ -78,8 +82,8 @@ class Arrangement:
     places.
     """
 
-    def __init__(self, case: Case):
-        self.case = case
+    def __init__(self, case: Case, generator: "torch.Generator"):
+        self.case, self.generator = case, generator
         self.pending: list[Step] = []
         self._inputs = dict(case.inputs)
         self._expected = case.expected
@@ -117,7 +121,7 @@ class Arrangement:
     def _take(self, moves: list[Move]) -> list[Step]:
         taken = []
         for move in moves:
-            step = draw_step(move, self.case.inputs | self.keys, self.case.axes, self.case.generator)
+            step = draw_step(move, self.case.inputs | self.keys, self.case.axes, self.generator)
             if step:
                 touched = {place.tensor for place in move.places} | set(step.units)
                 self.keys |= {name: self.keys[name].clone() for name in touched & set(self.keys)}
@@ -204,7 +208,6 @@ def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, 
 
     against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
     """
-    import torch
     name, workload = definition["name"], item.workload
 
     def resolve(path: str) -> Path:
@@ -215,9 +218,8 @@ def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, 
     banks.turn()
     expected = run_reference(definition, workload, inputs) if against == "reference" \
         else saved_outputs(root, definition, item, resolve, device)
-    generator = torch.Generator().manual_seed(seed)
-    return Case(definition, workload, task, inputs, expected, moves_of(root, definition), generator,
-                item.data_class, against == "reference")
+    return Case(definition, workload, task, inputs, expected, moves_of(root, definition), seed, item.data_class,
+                against == "reference")
 
 
 def saved_outputs(root: Path, definition: dict, item: Any, resolve: Callable[[str], Path],

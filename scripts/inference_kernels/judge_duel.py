@@ -172,10 +172,15 @@ def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
             "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None}
 
 
-def has_short_launches(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> bool:
-    """Is there a workload on which both sides' launches on a GPU are so short that one duel alone says little?"""
-    return any(speedup(one, other) and one["timed"] == "launch" and one["environment"]["timer"] == "cuda_events"
-               and max(map(_median, (one, other))) < SHORT_US for one, other in pairs)
+def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    """Why not to trust a single duel on some workload: what both sides took there on a GPU. Empty if there is none."""
+    timed = [(one, other) for one, other in pairs
+             if speedup(one, other) and one["environment"]["timer"] == "cuda_events"]
+    if any(one["timed"] == "call" for one, _ in timed):
+        return "eager calls depend on the host and differ by some ten percent between two processes"
+    if any(max(map(_median, pair)) < SHORT_US for pair in timed):
+        return f"launches below {SHORT_US} us differ by some percent between two processes"
+    return ""
 
 
 def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:

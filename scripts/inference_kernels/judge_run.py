@@ -63,11 +63,13 @@ class Bench:
 
     def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str,
                  overhead_ns: float = 0.0):
+        import torch
         self.worker, self.case, self.limits, self.device_name = worker, case, limits, device_name
         self.overhead_ns = overhead_ns
         self.sheet = Sheet()
-        self.sets = [Arrangement(case) for _ in range(INPUT_SETS)]
-        self.random = random.Random(int(case.generator.initial_seed()))
+        generator = torch.Generator().manual_seed(case.seed)
+        self.sets = [Arrangement(case, generator) for _ in range(INPUT_SETS)]
+        self.random = random.Random(case.seed)
         self.warm: set[str] = set()
         self.tails: list[float] = []
 

@@ -32,9 +32,10 @@ DTYPES = {
 TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
 # The limit of the safetensors library itself; a larger length means that this is no safetensors file.
 HEADER_LIMIT = 100_000_000
-# How a file reaches a GPU: pinned host memory of one reader, and how many readers share a large file.
-PIECE_BYTES = 2**24
-READERS = 4
+# How a file reaches a GPU: pinned host memory of one reader, and how many readers share a large file. On an H200 host
+# 4.5 GB from the page cache took 0.12 s like this, 0.2 s with four readers of 16 MiB, 0.10 with twelve of 8 MiB.
+PIECE_BYTES = 2**22
+READERS = 8
 
 
 @dataclass(frozen=True)

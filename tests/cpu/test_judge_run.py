@@ -168,6 +168,24 @@ def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tm
     assert all(sides == [first, other] for sides in places.values())
 
 
+def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, monkeypatch):
+    """A kernel whose time depends on values would differ from itself: by 1.6 where an index selection scores again."""
+    root = judge_toy.judge_root(tmp_path, trials=2)
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    ready, seen = judge_run.Bench.ready, {}
+
+    def noted(bench, number, mode, steps, *others, **named):
+        orders = [(step.move.name, step.order.tolist()) for step in steps]
+        seen.setdefault(id(bench.worker), []).append((number, mode, orders))
+        ready(bench, number, mode, steps, *others, **named)
+    monkeypatch.setattr(judge_run.Bench, "ready", noted)
+    with Judge(Options(root)) as judge:
+        (one, other), = duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,))
+    assert one["status"] == other["status"] == "pass"
+    left, right = seen.values()
+    assert left == right and len({str(orders) for *_, orders in left}) > 20
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
 def test_calls_back_to_back_do_not_pay_for_fresh_pages(repository):
     """They took three times as long as single calls, and the judge did not believe the single ones."""

@@ -74,12 +74,16 @@ def test_a_record_says_how_it_was_timed(judge):
 
 
 def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path):
-    root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
+    """As launches: eager calls, which the toy's task times, depend on the host (1.4 between two processes was seen)."""
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3, timed="launch")
     definition = load_definition(root, toy.NAME)
     one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))
     with Judge(Options(root, "cuda", gpu, memory_gib=16)) as judge:
-        result = verdict(list(duel(judge, definition, one, other, ())))
-    assert result["accepted"] and 0.8 < result["geometric_mean"] < 1.25
+        pairs = list(duel(judge, definition, one, other, ()))
+    result = verdict(pairs)
+    found = [[time[name] for name in ("p10_us", "median_us", "p90_us")]
+             for record in pairs[0] for time in record["timing"].values()]
+    assert result["accepted"] and 0.87 < result["geometric_mean"] < 1.15, found
 
 
 def test_a_late_host_is_not_timed():
