@@ -151,9 +151,10 @@ committed. Tolerance used: the worst element's error as a share of its bound. A 
 on this device; a row describes the source of its day.
 
 `~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something
-disturbed them, and the time can be too long; the summary has both quantiles of every workload. Most are eager calls,
-which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before each timed
-launch, for a late host.
+disturbed them, and the time can be too long, or it depends on the values, which change places before each call: Triton's
+index selection scores close blocks a second time. The summary has both quantiles of every workload. Most are eager
+calls, which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before each
+timed launch, for a late host.
 
 [starter.md](starter.md) has the commands."""
 

@@ -38,8 +38,8 @@ What the harness took beside the solution's own time (its kernels, its first cal
 process), for each passing (solution, workload) pair of the starter data: `seconds` in a record of
 `benchmark_solutions.py`. The longest are grouped GEMMs: the first workload of a command reads an expert bank of 2.4 or
 4.8 GB, each hands it over, takes it back and compares it, and among 6 or 18 rows of as many experts nothing can change
-places, so that each check runs the reference again, for up to 0.05 s a trial. Measured when judge and worker took turns in
-filling and emptying the whole window; each works in one half of it since."""
+places, so that each check runs the reference again, for up to 0.05 s a trial."""
+BANK = """The longest again, `{command}`. {note}:"""
 DEV = """## An answer with --dev
 
 `{command}`: {note}."""
@@ -48,7 +48,8 @@ DEV = """## An answer with --dev
 def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
     """The page, as Markdown; rows: the summary of benchmark reports, which lies at `baselines`."""
     found = read_object(root / SUMMARY)
-    bench, processes, hosts, corpus, dev = (found[key] for key in ("bench_judge", "processes", "two_hosts", "corpus", "dev"))
+    bench, processes, hosts, bank, corpus, dev = (found[key] for key in (
+        "bench_judge", "processes", "two_hosts", "largest_bank", "corpus", "dev"))
     runs = bench["runs"]
     parts = [INTRODUCTION.format(summary=SUMMARY, baselines=baselines, what=found["what"], command=bench["command"],
                                  runs=len(runs)),
@@ -61,6 +62,8 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
              f"## The same pairs on two hosts\n\n`{hosts['command']}`. {hosts['note']}.",
              table(list(hosts["rows"][0]), (row.values() for row in hosts["rows"])),
              SECONDS, table(["definition", "pairs", "median s", "largest s", "at most 2 s"], _seconds(rows)),
+             BANK.format(command=bank["command"], note=bank["note"]),
+             table(["M", "seconds"], ([row["M"], ", ".join(map(str, row["seconds"]))] for row in bank["rows"])),
              DEV.format(command=dev["command"], note=dev["note"]),
              table(["definition", "seconds"], ([f"`{name}`", seconds] for name, seconds in sorted(dev["seconds"].items()))),
              f"## Tests on a GPU\n\n`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ("
