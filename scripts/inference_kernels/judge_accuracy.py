@@ -66,9 +66,14 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
              table(["M", "seconds"], ([row["M"], ", ".join(map(str, row["seconds"]))] for row in bank["rows"])),
              DEV.format(command=dev["command"], note=dev["note"]),
              table(["definition", "seconds"], ([f"`{name}`", seconds] for name, seconds in sorted(dev["seconds"].items()))),
-             f"## Tests on a GPU\n\n`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ("
-             + ", ".join(f"{count} {name}" for name, count in corpus["of these"].items()) + ")."]
+             "## Tests on a GPU\n\n" + _corpus(corpus)]
     return "\n\n".join(parts) + "\n"
+
+
+def _corpus(corpus: dict[str, Any]) -> str:
+    parts = ", ".join(f"{count} {name}" for name, count in corpus["of these"].items())
+    return (f"`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ({parts}). "
+            f"{corpus['later']}.")
 
 
 def _plain(row: dict[str, Any]) -> list[Any]:

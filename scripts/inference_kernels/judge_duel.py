@@ -77,9 +77,10 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
                               where=subjects[1].name, remedy="repair it, or name another with --baseline") from error
         if benches[1] is None:
             records[1] |= {"status": "not_reached", "detail": "the candidate failed first"}
+    clocks = {"before": before, "after": judge.state()}
     for record, bench in zip(records, benches):
         fill_record(record, bench, floor)
-        record["clocks"] = {"before": before, "after": judge.state()}
+        record["clocks"] = clocks
     return records[0], records[1]
 
 
@@ -177,7 +178,7 @@ def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> 
     timed = [(one, other) for one, other in pairs
              if speedup(one, other) and one["environment"]["timer"] == "cuda_events"]
     if any(one["timed"] == "call" for one, _ in timed):
-        return "eager calls depend on the host and differ by some ten percent between two processes"
+        return "eager calls depend on the host and differ by tens of percent between two processes"
     if any(max(map(_median, pair)) < SHORT_US for pair in timed):
         return f"launches below {SHORT_US} us differ by some percent between two processes"
     return ""

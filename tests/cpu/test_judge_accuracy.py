@@ -18,7 +18,8 @@ def page(tmp_path, rows: list[dict]) -> str:
         "two_hosts": {"command": "c", "note": "n", "rows": [{"what": "launches", "pairs": 3}]},
         "largest_bank": {"command": "c", "note": "n", "rows": [{"M": 6, "seconds": [1.5, 1.75]}]},
         "dev": {"command": "c", "note": "n", "seconds": {"gemm": 24.5}},
-        "corpus": {"command": "c", "note": "n", "tests": 5, "passed": 4, "of these": {"tricks": 4, "others": 1}}}
+        "corpus": {"command": "c", "note": "n", "tests": 5, "passed": 4, "of these": {"tricks": 4, "others": 1},
+                   "later": "Then none"}}
     path = tmp_path / SUMMARY
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(found))
@@ -36,4 +37,4 @@ def test_figures_of_the_page(tmp_path):
     assert "| 6 | 1.5, 1.75 |" in text
     assert "| `s` | candidate | 2 | 0.7071 | 0.5000 | alone |" in text
     assert "| `gemm` | 3 | 2.00 | 3.00 | 2 |\n| all | 3 | 2.00 | 3.00 | 2 |" in text and "older" not in text
-    assert "4 of 5 passed (4 tricks, 1 others)" in text and "| `gemm` | 24.5 |" in text
+    assert text.endswith("`c`, n: 4 of 5 passed (4 tricks, 1 others). Then none.\n") and "| `gemm` | 24.5 |" in text
