@@ -1,8 +1,10 @@
-"""A candidate against its task's baseline: both validated, then timed in turns (ABAB), and the speedups."""
+"""A candidate against its task's baseline: both validated, then timed in turns (ABBA), and the speedups."""
 
+import math
 import secrets
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ from .available import Available
 from .judge_engine import Judge, Subject, counted, fill_record, new_record
 from .judge_solutions import read_solution, solution_files
 from .judge_stats import geometric_mean
-from .judge_timing import MODES, prepare, record_timing, trial
+from .judge_timing import MODES, Trial, prepare, record_timing
 from .judge_verdicts import STATUSES, CannotJudge, Rejected
 from .tasks import Task
 
 # Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
 SHORT_US = 30
+# Eager calls go at the pace of the host's CPUs, which changes by half within some tens of calls, for both sides alike.
+EAGER_RUN = 5
 
 
 def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any]:
@@ -57,13 +61,13 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
             record |= {"status": error.status, "detail": error.detail}
         return records[0], records[1]
     floor, benches, before = judge.floor(case), [None, None], judge.state()
-    turns = {mode: [[], []] for mode in MODES}
+    trials: dict[str, list[list[Trial]]] = {mode: [[], []] for mode in MODES}
     try:
         for stage in _stages(task, judge.options.validation_only):
             for side in _order(stage, first):
                 seconds = records[side]["seconds"]
                 with counted(seconds, "total"), counted(seconds, "start") if stage[0] == "start" else nullcontext():
-                    _run_stage(stage, side, subjects, benches, case, turns, task)
+                    _run_stage(stage, side, subjects, benches, case, trials, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
         records[side] |= {"status": error.status, "detail": error.detail}
@@ -85,11 +89,11 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
 
 
 def _order(stage: tuple[str, Any], first: int) -> tuple[int, int]:
-    """The sides of a stage in turn: `first` begins. Trials go ABBA: a steady drift of the clocks cancels out. At the end
-    the candidate is the first to be looked at, because what it left running is not the baseline's.
+    """The sides of a stage in turn: `first` begins. Timed runs go ABBA: a steady drift of the clocks cancels out. At the
+    end the candidate is the first to be looked at, because what it left running is not the baseline's.
     """
     begins = 0 if stage[0] == "finish" else first
-    if stage[0] == "trial" and stage[1][1] % 2:
+    if stage[0] == "timed" and stage[1].number % 2:
         begins = 1 - begins
     return begins, 1 - begins
 
@@ -100,16 +104,38 @@ class _SideFailed(Exception):
         self.side, self.error = side, error
 
 
+@dataclass(frozen=True)
+class Run:
+    """Timed calls of one side on end. number: among those of its mode; opens: a trial begins."""
+
+    mode: str
+    number: int
+    opens: bool
+    count: int
+    warmup: int
+
+
+def timed_runs(timing: dict[str, Any]) -> Iterator[Run]:
+    """A task's trials: the launches of each on end, its eager calls in short runs, so that both sides keep pace."""
+    iterations = timing["iters"]
+    for number in range(timing["trials"]):
+        for mode in MODES:
+            size = min(EAGER_RUN, iterations) if mode == "call" else iterations
+            for part, begin in enumerate(range(0, iterations, size)):
+                yield Run(mode, number * math.ceil(iterations / size) + part, part == 0, min(size, iterations - begin),
+                          1 if number or part else timing["warmup"])
+
+
 def _stages(task: Task, validation_only: bool) -> list[tuple[str, Any]]:
     if validation_only:
         return [("start", None), ("validate", None), ("finish", None)]
-    trials = [("trial", (mode, number)) for number in range(task.timing["trials"]) for mode in MODES]
-    return [("start", None), ("validate", None), ("prepare", None), *trials, ("summarise", None), ("finish", None)]
+    return [("start", None), ("validate", None), ("prepare", None), *(("timed", run) for run in timed_runs(task.timing)),
+            ("summarise", None), ("finish", None)]
 
 
 def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], benches: list, case: Any,
-               turns: dict, task: Task) -> None:
-    what, detail = stage
+               trials: dict[str, list[list[Trial]]], task: Task) -> None:
+    what, run = stage
     iterations = task.timing["iters"]
     try:
         if what == "start":
@@ -120,13 +146,14 @@ def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], bench
             benches[side].validate()
         elif what == "prepare":
             prepare(benches[side])
-        elif what == "trial":
-            mode, number = detail
-            warmup = 1 if number else task.timing["warmup"]
-            turns[mode][side] += trial(benches[side], mode, iterations, warmup)
+        elif what == "timed":
+            if run.opens:
+                trials[run.mode][side].append(Trial(benches[side], run.mode, iterations))
+            trials[run.mode][side][-1].go_on(run.count, run.warmup)
         elif what == "summarise":
             for mode in MODES:
-                record_timing(benches[side], mode, turns[mode][side], iterations * task.timing["trials"])
+                samples = [sample for trial in trials[mode][side] for sample in trial.samples]
+                record_timing(benches[side], mode, samples, iterations * task.timing["trials"])
         else:
             benches[side].finish()
     except Rejected as error:

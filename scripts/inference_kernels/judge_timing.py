@@ -54,25 +54,45 @@ def _prove(bench: Bench, number: int, steps: list[Step]) -> None:
 
 
 def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
-    """Nanoseconds of `iterations` calls, each on another set with fresh values; random ones are checked.
+    """Nanoseconds of `iterations` calls on end."""
+    whole = Trial(bench, mode, iterations)
+    whole.go_on(iterations, warmup)
+    return whole.samples
 
-    Which ones is decided here and not known to the worker before the call has returned.
+
+class Trial:
+    """Up to `iterations` timed calls, each on another set with fresh values; random ones are checked.
+
+    Which ones is decided here and not known to the worker before the call has returned. samples: nanoseconds.
     """
-    checked = set(bench.random.sample(range(iterations), _checks(bench, iterations)))
-    samples, seconds_left = [], RECHECK_SECONDS
-    for turn in range(-warmup, iterations):
-        number = (turn + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
+
+    def __init__(self, bench: Bench, mode: str, iterations: int):
+        self.bench, self.mode, self.iterations = bench, mode, iterations
+        self.samples: list[float] = []
+        self._checked = set(bench.random.sample(range(iterations), _checks(bench, iterations)))
+        self._seconds_left, self._turns = RECHECK_SECONDS, 0
+
+    def go_on(self, count: int, warmup: int) -> None:
+        """Time the next `count` calls, after `warmup` that do not count."""
+        for turn in range(-warmup, count):
+            self._call(len(self.samples), counts=turn >= 0)
+        if len(self.samples) >= self.iterations:
+            self.bench.require_no_tails()
+
+    def _call(self, index: int, counts: bool) -> None:
+        bench, mode = self.bench, self.mode
+        self._turns += 1
+        number = (self._turns + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
         steps = bench.sets[number].take_some(bench.random.choice)
         bench.ready(number, mode, steps, bench.random.choice(POISONS), fresh=False)
         answer = bench.go(mode, 1)
-        if turn >= 0:
-            samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
-        if turn in checked and seconds_left > 0:
+        if not counts:
+            return
+        self.samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
+        if index in self._checked and self._seconds_left > 0:
             if any(step.move.recompute for step in steps):
-                seconds_left -= _reference_seconds(bench, number)
+                self._seconds_left -= _reference_seconds(bench, number)
             bench.check_outputs(number, mode)
-    bench.require_no_tails()
-    return samples
 
 
 def _reference_seconds(bench: Bench, number: int) -> float:

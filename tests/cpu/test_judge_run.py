@@ -160,11 +160,12 @@ def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tm
     monkeypatch.setattr(judge_duel, "_run_stage", noted)
     with Judge(Options(root)) as judge:
         list(duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,), first))
-    assert {what for what, _ in seen} == {"start", "validate", "prepare", "trial", "summarise", "finish"}
+    assert {what for what, _ in seen} == {"start", "validate", "prepare", "timed", "summarise", "finish"}
     places = {what: [side for name, side in seen if name == what] for what, _ in seen}
     other = 1 - first
     assert places.pop("finish") == [0, 1]
-    assert places.pop("trial") == [first, other] * 2 + [other, first] * 2 + [first, other] * 2
+    launches, calls = ([first, other], [other, first], [first, other]), [first, other, other, first]
+    assert places.pop("timed") == [side for launch in launches for side in launch + calls]
     assert all(sides == [first, other] for sides in places.values())
 
 
@@ -184,6 +185,35 @@ def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, mo
     assert one["status"] == other["status"] == "pass"
     left, right = seen.values()
     assert left == right and len({str(orders) for *_, orders in left}) > 20
+
+
+def test_launches_are_timed_on_end_and_eager_calls_in_fives():
+    runs = list(judge_duel.timed_runs({"iters": 12, "trials": 2, "warmup": 7}))
+    launches, calls = ([run for run in runs if run.mode == mode] for mode in ("launch", "call"))
+    assert [(run.count, run.warmup, run.opens) for run in launches] == [(12, 7, True), (12, 1, True)]
+    assert [(run.count, run.warmup, run.opens) for run in calls] == [
+        (5, 7, True), (5, 1, False), (2, 1, False), (5, 1, True), (5, 1, False), (2, 1, False)]
+    assert [run.number for run in calls] == list(range(6)) and [run.number for run in launches] == [0, 1]
+
+
+def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
+    """Eager calls of two processes slow down together, by half, for some tens of calls: 50 on end differed by 13 %."""
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    go, calls = judge_run.Bench.go, []
+
+    def paced(bench, mode, count):
+        """Slower from the 51st call after a launch on."""
+        if mode == "launch":
+            calls.clear()
+        calls.append(mode)
+        return go(bench, mode, count) | {"ns": [5e6 if len(calls) <= 51 else 7.5e6]}
+    monkeypatch.setattr(judge_run.Bench, "go", paced)
+    with Judge(Options(root)) as judge:
+        pairs = list(duel(judge, definition, sound, sound, ()))
+    one, other = (record["timing"]["call"]["samples"] for record in pairs[0])
+    assert {min(one), max(one)} == {min(other), max(other)} == {5e3, 7.5e3}
+    assert sum(one) / sum(other) == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
