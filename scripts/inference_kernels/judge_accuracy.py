@@ -32,14 +32,17 @@ PROCESSES = """## One kernel in several processes
 `{command}`. {note}: mean, fastest and slowest process in us from a cold L2, and standard deviations of processes and of places
 within one. The kernel's own durations (CUPTI) differ as the judge's times (events) do: no timer can take that off, only more
 processes and places."""
+EAGER = """## Eager calls of one solution against itself
+
+`{command}`. {note}."""
 SECONDS = """## Seconds a judged workload
 
 What the harness took beside the solution's own time (its kernels, its first calls, which compile, and the start of its
 process), for each passing (solution, workload) pair of the starter data: `seconds` in a record of
-`benchmark_solutions.py`. The longest are grouped GEMMs: the first workload of a command reads an expert bank of 2.4 or
-4.8 GB, each hands it over, takes it back and compares it, and among 6 or 18 rows of as many experts nothing can change
-places, so that each check runs the reference again, for up to 0.05 s a trial."""
-BANK = """The longest again, `{command}`. {note}:"""
+`benchmark_solutions.py`. The longest of each definition is the first of a command, which also loads the kernels of the
+reference and, for grouped GEMMs, an expert bank of 2.4 or 4.8 GB. Each grouped GEMM hands that bank over, takes it back
+and compares it, and among 6 or 18 rows of as many experts nothing can change places, so that each check runs the
+reference again, for up to 0.05 s a trial."""
 DEV = """## An answer with --dev
 
 `{command}`: {note}."""
@@ -48,8 +51,8 @@ DEV = """## An answer with --dev
 def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
     """The page, as Markdown; rows: the summary of benchmark reports, which lies at `baselines`."""
     found = read_object(root / SUMMARY)
-    bench, processes, hosts, bank, corpus, dev = (found[key] for key in (
-        "bench_judge", "processes", "two_hosts", "largest_bank", "corpus", "dev"))
+    bench, eager, processes, hosts, corpus, dev = (found[key] for key in (
+        "bench_judge", "eager_calls", "processes", "two_hosts", "corpus", "dev"))
     runs = bench["runs"]
     parts = [INTRODUCTION.format(summary=SUMMARY, baselines=baselines, what=found["what"], command=bench["command"],
                                  runs=len(runs)),
@@ -57,13 +60,14 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
              DUELS.format(note=bench["note"]),
              table(["solution", "went first", "duels", "geometric mean", "one duel, farthest from 1", "meanwhile"],
                    _duels(runs)),
+             EAGER.format(command=eager["command"], note=eager["note"]),
+             table(["what", "calls on end", "solution", "ratios", "geometric mean", "farthest from 1"],
+                   _eager(eager["rows"])),
              PROCESSES.format(command=processes["command"], note=processes["note"]),
              table(list(processes["rows"][0]), (_plain(row) for row in processes["rows"])),
              f"## The same pairs on two hosts\n\n`{hosts['command']}`. {hosts['note']}.",
              table(list(hosts["rows"][0]), (row.values() for row in hosts["rows"])),
              SECONDS, table(["definition", "pairs", "median s", "largest s", "at most 2 s"], _seconds(rows)),
-             BANK.format(command=bank["command"], note=bank["note"]),
-             table(["M", "seconds"], ([row["M"], ", ".join(map(str, row["seconds"]))] for row in bank["rows"])),
              DEV.format(command=dev["command"], note=dev["note"]),
              table(["definition", "seconds"], ([f"`{name}`", seconds] for name, seconds in sorted(dev["seconds"].items()))),
              "## Tests on a GPU\n\n" + _corpus(corpus)]
@@ -92,8 +96,19 @@ def _kernels(runs: list[dict[str, Any]]) -> Iterable[list[Any]]:
 
 def _duels(runs: list[dict[str, Any]]) -> list[list[Any]]:
     return sorted([f"`{duels['solution']}`", duels["first"], len(means), f"{geometric_mean(means):.4f}",
-                   f"{max(means, key=lambda mean: abs(mean - 1)):.4f}", run["state"]]
+                   f"{_farthest(means):.4f}", run["state"]]
                   for run in runs for duels in run["duels"] if (means := duels["geometric_means"]))
+
+
+def _eager(rows: list[dict[str, Any]]) -> Iterable[list[Any]]:
+    for row in rows:
+        ratios = row["ratios"]
+        yield [row["what"], row["calls on end"], f"`{row['solution']}`", len(ratios), f"{geometric_mean(ratios):.4f}",
+               f"{_farthest(ratios):.4f}"]
+
+
+def _farthest(ratios: list[float]) -> float:
+    return max(ratios, key=lambda ratio: abs(ratio - 1))
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[list[Any]]:

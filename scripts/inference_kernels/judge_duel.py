@@ -10,6 +10,7 @@ from typing import Any
 
 from .available import Available
 from .judge_engine import Judge, Subject, counted, fill_record, new_record
+from .judge_process import any_cpu
 from .judge_solutions import read_solution, solution_files
 from .judge_stats import geometric_mean
 from .judge_timing import MODES, Trial, prepare, record_timing
@@ -18,7 +19,8 @@ from .tasks import Task
 
 # Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
 SHORT_US = 30
-# Eager calls go at the pace of the host's CPUs, which changes by half within some tens of calls, for both sides alike.
+# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides share a
+# CPU, and take turns before it changes.
 EAGER_RUN = 5
 
 
@@ -115,31 +117,33 @@ class Run:
     warmup: int
 
 
-def timed_runs(timing: dict[str, Any]) -> Iterator[Run]:
-    """A task's trials: the launches of each on end, its eager calls in short runs, so that both sides keep pace."""
+def timed_stages(timing: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A task's trials: the launches of each on end, then its eager calls in short runs, on one CPU for both sides."""
     iterations = timing["iters"]
-    for number in range(timing["trials"]):
-        for mode in MODES:
-            size = min(EAGER_RUN, iterations) if mode == "call" else iterations
-            for part, begin in enumerate(range(0, iterations, size)):
-                yield Run(mode, number * math.ceil(iterations / size) + part, part == 0, min(size, iterations - begin),
-                          1 if number or part else timing["warmup"])
+    parts = math.ceil(iterations / EAGER_RUN)
+    for trial in range(timing["trials"]):
+        yield "timed", Run("launch", trial, True, iterations, 1 if trial else timing["warmup"])
+        yield "keep_to", any_cpu()
+        for part in range(parts):
+            yield "timed", Run("call", trial * parts + part, part == 0, min(EAGER_RUN, iterations - part * EAGER_RUN),
+                               1 if trial or part else timing["warmup"])
+        yield "keep_to", None
 
 
 def _stages(task: Task, validation_only: bool) -> list[tuple[str, Any]]:
     if validation_only:
         return [("start", None), ("validate", None), ("finish", None)]
-    return [("start", None), ("validate", None), ("prepare", None), *(("timed", run) for run in timed_runs(task.timing)),
-            ("summarise", None), ("finish", None)]
+    return [("start", None), ("validate", None), ("prepare", None), *timed_stages(task.timing), ("summarise", None),
+            ("finish", None)]
 
 
 def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], benches: list, case: Any,
                trials: dict[str, list[list[Trial]]], task: Task) -> None:
-    what, run = stage
+    what, detail = stage
     iterations = task.timing["iters"]
     try:
         if what == "start":
-            subjects[side].worker()
+            subjects[side].worker().keep_to(None)  # also where a failed duel left it held
         elif what == "validate":
             benches[side] = subjects[side].bench(case)
             benches[side].load()
@@ -147,9 +151,11 @@ def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], bench
         elif what == "prepare":
             prepare(benches[side])
         elif what == "timed":
-            if run.opens:
-                trials[run.mode][side].append(Trial(benches[side], run.mode, iterations))
-            trials[run.mode][side][-1].go_on(run.count, run.warmup)
+            if detail.opens:
+                trials[detail.mode][side].append(Trial(benches[side], detail.mode, iterations))
+            trials[detail.mode][side][-1].go_on(detail.count, detail.warmup)
+        elif what == "keep_to":
+            benches[side].worker.keep_to(detail)
         elif what == "summarise":
             for mode in MODES:
                 samples = [sample for trial in trials[mode][side] for sample in trial.samples]

@@ -163,6 +163,15 @@ class WorkerProcess:
         except (OSError, IndexError):
             return 0
 
+    def keep_to(self, cpu: int | None) -> None:
+        """Let its main thread, and threads it starts from now on, run on this CPU only; None: wherever the judge may.
+
+        It steadies times; where the system refuses, nothing else depends on it.
+        """
+        if hasattr(os, "sched_setaffinity"):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if cpu is None else {cpu})
+
     def strays(self) -> int:
         """Processes that it started and that still run, also those that escaped to another parent."""
         return len(children(self.pid)) + self.server.ask({"do": "strays"})["count"]
@@ -204,6 +213,11 @@ class WorkerProcess:
         os.close(self.log)
         self.folder.cleanup()
         return status
+
+
+def any_cpu() -> int | None:
+    """One of the CPUs that the judge may use, by chance; None where no process can be kept to one (not Linux)."""
+    return secrets.choice(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
 
 
 def _state(pid: int) -> str:

@@ -1,6 +1,8 @@
 """What a judged workload costs, how often it is looked at, and who goes first. CPU only."""
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 
@@ -160,12 +162,13 @@ def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tm
     monkeypatch.setattr(judge_duel, "_run_stage", noted)
     with Judge(Options(root)) as judge:
         list(duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,), first))
-    assert {what for what, _ in seen} == {"start", "validate", "prepare", "timed", "summarise", "finish"}
+    assert {what for what, _ in seen} == {"start", "validate", "prepare", "timed", "keep_to", "summarise", "finish"}
     places = {what: [side for name, side in seen if name == what] for what, _ in seen}
     other = 1 - first
     assert places.pop("finish") == [0, 1]
     launches, calls = ([first, other], [other, first], [first, other]), [first, other, other, first]
     assert places.pop("timed") == [side for launch in launches for side in launch + calls]
+    assert places.pop("keep_to") == [first, other] * 6
     assert all(sides == [first, other] for sides in places.values())
 
 
@@ -188,12 +191,38 @@ def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, mo
 
 
 def test_launches_are_timed_on_end_and_eager_calls_in_fives():
-    runs = list(judge_duel.timed_runs({"iters": 12, "trials": 2, "warmup": 7}))
+    stages = list(judge_duel.timed_stages({"iters": 12, "trials": 2, "warmup": 7}))
+    assert [what for what, _ in stages] == ["timed", "keep_to", "timed", "timed", "timed", "keep_to"] * 2
+    runs = [run for what, run in stages if what == "timed"]
     launches, calls = ([run for run in runs if run.mode == mode] for mode in ("launch", "call"))
     assert [(run.count, run.warmup, run.opens) for run in launches] == [(12, 7, True), (12, 1, True)]
     assert [(run.count, run.warmup, run.opens) for run in calls] == [
         (5, 7, True), (5, 1, False), (2, 1, False), (5, 1, True), (5, 1, False), (2, 1, False)]
     assert [run.number for run in calls] == list(range(6)) and [run.number for run in launches] == [0, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps processes to CPUs")
+def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
+    root = judge_toy.judge_root(tmp_path, (24, 40), trials=2)
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    fails = judge_toy.solution(judge_toy.HONEST.replace("def run", "CALLS = []\n\n\ndef run").replace(
+        "    rows = ids", "    CALLS.append(1)\n    assert len(CALLS) < 40\n    rows = ids"), "fails")
+    go, every, kept = judge_run.Bench.go, os.sched_getaffinity(0), []
+
+    def noted(bench, mode, count):
+        kept.append((mode, os.sched_getaffinity(bench.worker.pid)))
+        return go(bench, mode, count)
+    monkeypatch.setattr(judge_run.Bench, "go", noted)
+    with Judge(Options(root)) as judge:
+        for candidate, status in ((sound, "pass"), (fails, "runtime_error")):
+            kept.clear()
+            pairs = list(duel(judge, definition, candidate, sound, ()))
+            assert [one["status"] for one, _ in pairs] == [status, status]
+            timed = [(mode, cpus) for mode, cpus in kept if (mode, cpus) != ("call", every)]  # without validation
+            for mode, trial in itertools.groupby(timed, lambda noted: noted[0]):
+                cpus = set.union(*(cpus for _, cpus in trial))
+                assert cpus == every if mode == "launch" else len(cpus) == 1
+            assert {mode for mode, _ in timed} == {"launch", "call"} or len(every) == 1
 
 
 def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
