@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
         for stage in _stages(task, judge.options.validation_only):
             for side in _order(stage, first):
                 seconds = records[side]["seconds"]
-                with counted(seconds, "total"), counted(seconds, "start") if stage[0] == "start" else nullcontext():
+                with counted(seconds, "total"), _turn_of(subjects[side], side), \
+                        counted(seconds, "start") if stage[0] == "start" else nullcontext():
                     _run_stage(stage, side, subjects, benches, case, trials, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
@@ -104,6 +105,17 @@ class _SideFailed(Exception):
     def __init__(self, side: int, error: Rejected):
         super().__init__(str(error))
         self.side, self.error = side, error
+
+
+@contextmanager
+def _turn_of(subject: Subject, side: int) -> Iterator[None]:
+    """Around a stage. A baseline must find itself as it was left: it may not be slowed down behind its back."""
+    if side == 1 and (found := subject.disturbed()):
+        subject.retire()
+        raise _SideFailed(0, Rejected("tampered", f"changed how the system treats the baseline's worker: {found}"))
+    yield
+    if side == 1:
+        subject.worker().leave()
 
 
 @dataclass(frozen=True)

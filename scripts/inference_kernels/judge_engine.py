@@ -153,6 +153,10 @@ class Subject:
                 raise
         return self._worker
 
+    def disturbed(self) -> str:
+        """What somebody changed about its worker since that was left; empty if nothing, or if there is none."""
+        return self._worker.disturbed() if self._worker else ""
+
     def retire(self) -> None:
         if self._worker is not None:
             self._worker.end()

@@ -16,6 +16,7 @@ from typing import Any
 from .errors import EnvironmentMissing
 from .judge_channel import ChannelClosed, receive, send
 from .judge_fork import children
+from .judge_treatment import SCHEDULING, changes, treatment
 from .judge_verdicts import STATUSES, CannotJudge, Rejected, is_rejection
 from .judge_window import Window, create_window
 from .native import INSTALL
@@ -79,11 +80,14 @@ class ForkServer:
         if not answer["ready"]:
             raise EnvironmentMissing(expected="torch and flashinfer-bench", found=answer["error"],
                                      where=sys.executable, remedy=INSTALL)
-        self._ready = True
+        self._ready, self.treatment = True, treatment(self.process.pid)
 
     def spawn(self, memory_limit: int) -> "WorkerProcess":
         worker = WorkerProcess(self, memory_limit)
         self.workers.append(worker)
+        if found := worker.disturbed():
+            raise CannotJudge(expected="a fork server that is treated as it was at first", found=found, where="judge",
+                              remedy="run again without the last solution, which may have done that")
         return worker
 
 
@@ -105,6 +109,7 @@ class WorkerProcess:
             [theirs.fileno(), shared, log])["pid"]
         theirs.close()
         os.close(shared)
+        self._left = server.treatment
 
     def ask(self, do: str, timeout: float, wants: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
         """One request and its answer, with the keys `wants`. One with `rejected` is raised as Rejected."""
@@ -168,9 +173,20 @@ class WorkerProcess:
 
         It steadies times; where the system refuses, nothing else depends on it.
         """
-        if hasattr(os, "sched_setaffinity"):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if cpu is None else {cpu})
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if cpu is None else {cpu})
+
+    def leave(self) -> None:
+        """Its turn is over: note how the system treats it."""
+        self._left = treatment(self.pid)
+
+    def disturbed(self) -> str:
+        """What has changed since it was left, by another's doing; empty if nothing has."""
+        return "; ".join(changes(self._left, treatment(self.pid)))
+
+    def rescheduled(self) -> str:
+        """How the scheduling of its main thread has changed since it began; empty if it has not."""
+        return "; ".join(changes({SCHEDULING: self.server.treatment[SCHEDULING]}, treatment(self.pid)))
 
     def strays(self) -> int:
         """Processes that it started and that still run, also those that escaped to another parent."""
@@ -215,9 +231,9 @@ class WorkerProcess:
         return status
 
 
-def any_cpu() -> int | None:
-    """One of the CPUs that the judge may use, by chance; None where no process can be kept to one (not Linux)."""
-    return secrets.choice(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+def any_cpu() -> int:
+    """One of the CPUs that the judge may use, by chance."""
+    return secrets.choice(sorted(os.sched_getaffinity(0)))
 
 
 def _state(pid: int) -> str:

@@ -284,6 +284,8 @@ class Bench:
     def require_clean(self) -> None:
         """The measuring machinery is as it was, and nothing that the solution started still runs."""
         self.worker.ask("check", self.limits.call)
+        if found := self.worker.rescheduled():
+            raise Rejected("tampered", f"another treatment by the system: {found}")
         strays = self.worker.strays()
         if strays:
             raise Rejected("leftover", f"{strays} processes still running")

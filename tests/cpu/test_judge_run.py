@@ -201,7 +201,6 @@ def test_launches_are_timed_on_end_and_eager_calls_in_fives():
     assert [run.number for run in calls] == list(range(6)) and [run.number for run in launches] == [0, 1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps processes to CPUs")
 def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
     root = judge_toy.judge_root(tmp_path, (24, 40), trials=2)
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
@@ -243,6 +242,44 @@ def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
     one, other = (record["timing"]["call"]["samples"] for record in pairs[0])
     assert {min(one), max(one)} == {min(other), max(other)} == {5e3, 7.5e3}
     assert sum(one) / sum(other) == pytest.approx(1, abs=0.02)
+
+
+RIVALS = """import glob
+import os
+import resource
+
+
+def rivals():
+    found = [pid for path in glob.glob(f"/proc/{os.getppid()}/task/*/children") for pid in open(path).read().split()]
+    return [pid for pid in map(int, found) if pid != os.getpid()]
+
+
+"""
+HARMS = {"priority": "os.setpriority(os.PRIO_PROCESS, rival, 5)",
+         "class": "os.sched_setscheduler(rival, os.SCHED_BATCH, os.sched_param(0))",
+         "files": "resource.prlimit(rival, resource.RLIMIT_NOFILE, (99, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"}
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
+@pytest.mark.parametrize("harm, named", [("priority", "scheduling"), ("class", "scheduling"), ("files", "nofile")])
+def test_a_candidate_that_slows_its_rival_down_is_rejected(root, harm, named, first):
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    source = RIVALS + judge_toy.HONEST.replace("    rows = ids", f"    for rival in rivals():\n        {HARMS[harm]}\n"
+                                                                "    rows = ids", 1)
+    with Judge(Options(root)) as judge:
+        pairs = list(duel(judge, definition, judge_toy.solution(source, "harmful"), sound, (), first))
+        assert len(pairs) == 2 and all(one["status"] == "tampered" and named in one["detail"] for one, _ in pairs)
+        assert {other["status"] for _, other in pairs} <= {"pass", "not_reached"}
+        assert {one["status"] for one, _ in duel(judge, definition, sound, sound, (), first)} == {"pass"}
+
+
+def test_no_worker_comes_from_a_fork_server_that_a_solution_slowed_down(root):
+    definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
+    source = "import os\n\n" + judge_toy.HONEST.replace(
+        "    rows = ids", "    os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)\n    rows = ids", 1)
+    with Judge(Options(root)) as judge, pytest.raises(CannotJudge, match="scheduling was .* run again"):
+        list(duel(judge, definition, judge_toy.solution(source, "harmful"), sound, (), 1))
+        judge.spawn()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")

@@ -1,0 +1,37 @@
+"""How the system treats a process: scheduling of its threads, and limits. Times depend on it.
+
+A solution may change neither its own scheduling nor, behind the back of its rival in a duel, anything of the rival's.
+What it changes and puts back within one call is not seen.
+"""
+
+import contextlib
+import os
+import resource
+from typing import Any
+
+LIMITS = {name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
+          for name in dir(resource) if name.startswith("RLIMIT_")}
+SCHEDULING = "scheduling"
+
+
+def treatment(pid: int) -> dict[str, Any]:
+    """`scheduling` (class, priority in it, niceness) of the main thread, that of each other, and the limits.
+
+    What is gone by the time it is asked for is left out.
+    """
+    found: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        for name, limit in LIMITS.items():
+            found[f"limit {name}"] = resource.prlimit(pid, limit)
+        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+            with contextlib.suppress(OSError):
+                found[SCHEDULING if thread == pid else f"{SCHEDULING} of thread {thread}"] = (
+                    os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority,
+                    os.getpriority(os.PRIO_PROCESS, thread))
+    return found
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """In words, what both have and is not the same."""
+    return [f"{name} was {before[name]}, is {after[name]}" for name in before.keys() & after.keys()
+            if before[name] != after[name]]
