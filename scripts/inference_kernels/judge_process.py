@@ -186,7 +186,8 @@ class WorkerProcess:
 
     def rescheduled(self) -> str:
         """How the scheduling of its main thread has changed since it began; empty if it has not."""
-        return "; ".join(changes({SCHEDULING: self.server.treatment[SCHEDULING]}, treatment(self.pid)))
+        first = {name: value for name, value in self.server.treatment.items() if name == SCHEDULING}
+        return "; ".join(changes(first, treatment(self.pid)))
 
     def strays(self) -> int:
         """Processes that it started and that still run, also those that escaped to another parent."""

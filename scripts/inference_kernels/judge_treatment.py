@@ -9,26 +9,34 @@ import os
 import resource
 from typing import Any
 
+# RLIMIT_OFILE is another name of RLIMIT_NOFILE.
 LIMITS = {name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
-          for name in dir(resource) if name.startswith("RLIMIT_")}
+          for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"}
 SCHEDULING = "scheduling"
 
 
 def treatment(pid: int) -> dict[str, Any]:
     """`scheduling` (class, priority in it, niceness) of the main thread, that of each other, and the limits.
 
-    What is gone by the time it is asked for is left out.
+    What the system does not tell, or what has ended meanwhile, is left out.
     """
     found: dict[str, Any] = {}
-    with contextlib.suppress(OSError):
-        for name, limit in LIMITS.items():
+    for name, limit in LIMITS.items():
+        with contextlib.suppress(OSError):
             found[f"limit {name}"] = resource.prlimit(pid, limit)
-        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
-            with contextlib.suppress(OSError):
-                found[SCHEDULING if thread == pid else f"{SCHEDULING} of thread {thread}"] = (
-                    os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority,
-                    os.getpriority(os.PRIO_PROCESS, thread))
+    for thread in _threads(pid):
+        with contextlib.suppress(OSError):
+            found[SCHEDULING if thread == pid else f"{SCHEDULING} of thread {thread}"] = (
+                os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority,
+                os.getpriority(os.PRIO_PROCESS, thread))
     return found
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
