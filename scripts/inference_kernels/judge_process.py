@@ -186,7 +186,7 @@ class WorkerProcess:
 
     def rescheduled(self) -> str:
         """How the scheduling of its main thread has changed since it began; empty if it has not."""
-        first = {name: value for name, value in self.server.treatment.items() if name == SCHEDULING}
+        first = {name: value for name, value in self.server.treatment.items() if name in SCHEDULING}
         return "; ".join(changes(first, treatment(self.pid)))
 
     def strays(self) -> int:

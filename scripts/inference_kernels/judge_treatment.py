@@ -12,11 +12,13 @@ from typing import Any
 # RLIMIT_OFILE is another name of RLIMIT_NOFILE.
 LIMITS = {name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
           for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"}
-SCHEDULING = "scheduling"
+SCHEDULING = {"scheduling class": os.sched_getscheduler,
+              "real-time priority": lambda thread: os.sched_getparam(thread).sched_priority,
+              "niceness": lambda thread: os.getpriority(os.PRIO_PROCESS, thread)}
 
 
 def treatment(pid: int) -> dict[str, Any]:
-    """`scheduling` (class, priority in it, niceness) of the main thread, that of each other, and the limits.
+    """SCHEDULING of the main thread, by these names, that of each other thread, and the limits.
 
     What the system does not tell, or what has ended meanwhile, is left out.
     """
@@ -25,10 +27,9 @@ def treatment(pid: int) -> dict[str, Any]:
         with contextlib.suppress(OSError):
             found[f"limit {name}"] = resource.prlimit(pid, limit)
     for thread in _threads(pid):
+        whose = "" if thread == pid else f" of thread {thread}"
         with contextlib.suppress(OSError):
-            found[SCHEDULING if thread == pid else f"{SCHEDULING} of thread {thread}"] = (
-                os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority,
-                os.getpriority(os.PRIO_PROCESS, thread))
+            found |= {name + whose: look(thread) for name, look in SCHEDULING.items()}
     return found
 
 

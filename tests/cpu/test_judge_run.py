@@ -255,13 +255,13 @@ def rivals():
 
 
 """
-HARMS = {"priority": "os.setpriority(os.PRIO_PROCESS, rival, 5)",
+HARMS = {"priority": "os.setpriority(os.PRIO_PROCESS, rival, 19)",
          "class": "os.sched_setscheduler(rival, os.SCHED_BATCH, os.sched_param(0))",
          "files": "resource.prlimit(rival, resource.RLIMIT_NOFILE, (99, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"}
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["candidate first", "baseline first"])
-@pytest.mark.parametrize("harm, named", [("priority", "scheduling"), ("class", "scheduling"), ("files", "nofile")])
+@pytest.mark.parametrize("harm, named", [("priority", "niceness"), ("class", "class"), ("files", "nofile")])
 def test_a_candidate_that_slows_its_rival_down_is_rejected(root, harm, named, first):
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
     source = RIVALS + judge_toy.HONEST.replace("    rows = ids", f"    for rival in rivals():\n        {HARMS[harm]}\n"
@@ -276,8 +276,8 @@ def test_a_candidate_that_slows_its_rival_down_is_rejected(root, harm, named, fi
 def test_no_worker_comes_from_a_fork_server_that_a_solution_slowed_down(root):
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
     source = "import os\n\n" + judge_toy.HONEST.replace(
-        "    rows = ids", "    os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)\n    rows = ids", 1)
-    with Judge(Options(root)) as judge, pytest.raises(CannotJudge, match="scheduling was .* run again"):
+        "    rows = ids", "    os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\n    rows = ids", 1)
+    with Judge(Options(root)) as judge, pytest.raises(CannotJudge, match="niceness was .* run again"):
         list(duel(judge, definition, judge_toy.solution(source, "harmful"), sound, (), 1))
         judge.spawn()
 

@@ -24,14 +24,14 @@ def sleeper():
 
 
 @pytest.mark.parametrize("change, said", [
-    (lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 7), "7)"),
-    (lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)), f"({os.SCHED_BATCH}, 0, "),
+    (lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19), "is 19"),
+    (lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)), f"scheduling class was {os.SCHED_OTHER}, is"),
     (lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (99, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1])),
      "limit nofile was"),
-    (lambda pid: os.setpriority(os.PRIO_PROCESS, max(map(int, os.listdir(f"/proc/{pid}/task"))), 7), "of thread ")])
+    (lambda pid: os.setpriority(os.PRIO_PROCESS, max(map(int, os.listdir(f"/proc/{pid}/task"))), 19), "niceness of thread ")])
 def test_one_change_is_one_line(sleeper, change, said):
     before = treatment(sleeper.pid)
-    assert not changes(before, treatment(sleeper.pid)) and len([key for key in before if SCHEDULING in key]) == 2
+    assert not changes(before, treatment(sleeper.pid)) and len([key for key in before if "niceness" in key]) == 2
     change(sleeper.pid)
     found = changes(before, treatment(sleeper.pid))
     assert len(found) == 1 and said in found[0]
@@ -55,4 +55,4 @@ def test_a_system_that_does_not_tell_limits_still_tells_scheduling(monkeypatch):
     def refused(*_):
         raise PermissionError(1, "not permitted")
     monkeypatch.setattr(judge_treatment.resource, "prlimit", refused)
-    assert SCHEDULING in treatment(os.getpid()) and not any("limit" in key for key in treatment(os.getpid()))
+    assert set(SCHEDULING) <= set(treatment(os.getpid())) and not any("limit" in key for key in treatment(os.getpid()))
