@@ -61,7 +61,7 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
              table(["solution", "went first", "duels", "geometric mean", "one duel, farthest from 1", "meanwhile"],
                    _duels(runs)),
              EAGER.format(command=eager["command"], note=eager["note"]),
-             table(["what", "calls on end", "solution", "ratios", "geometric mean", "farthest from 1"],
+             table(["host", "calls on end", "solution", "duels", "geometric mean", "one duel, farthest from 1"],
                    _eager(eager["rows"])),
              PROCESSES.format(command=processes["command"], note=processes["note"]),
              table(list(processes["rows"][0]), (_plain(row) for row in processes["rows"])),
@@ -103,7 +103,7 @@ def _duels(runs: list[dict[str, Any]]) -> list[list[Any]]:
 def _eager(rows: list[dict[str, Any]]) -> Iterable[list[Any]]:
     for row in rows:
         ratios = row["ratios"]
-        yield [row["what"], row["calls on end"], f"`{row['solution']}`", len(ratios), f"{geometric_mean(ratios):.4f}",
+        yield [row["host"], row["calls on end"], f"`{row['solution']}`", len(ratios), f"{geometric_mean(ratios):.4f}",
                f"{_farthest(ratios):.4f}"]
 
 

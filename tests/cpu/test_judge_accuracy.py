@@ -17,7 +17,7 @@ def page(tmp_path, rows: list[dict]) -> str:
         "processes": {"command": "c", "note": "n", "rows": [{"shape": [64, 32, 16], "timer": "events", "mean us": 3.25}]},
         "two_hosts": {"command": "c", "note": "n", "rows": [{"what": "launches", "pairs": 3}]},
         "eager_calls": {"command": "c", "note": "n", "rows": [
-            {"what": "duels", "calls on end": "5", "solution": "s", "ratios": [0.5, 1.0, 1.25]}]},
+            {"host": "a host", "calls on end": 5, "solution": "s", "ratios": [0.5, 1.0, 1.25]}]},
         "dev": {"command": "c", "note": "n", "seconds": {"gemm": 24.5}},
         "corpus": {"command": "c", "note": "n", "tests": 5, "passed": 4, "of these": {"tricks": 4, "others": 1},
                    "later": "Then none"}}
@@ -35,7 +35,7 @@ def test_figures_of_the_page(tmp_path):
     assert "| copy | 2.0 | 0.25 | -0.75 | 12.50 | -37.50 |" in text
     assert "| `s` | baseline | 2 | 1.1000 | 1.2100 | alone |" in text
     assert "| shape | timer | mean us |" in text and "| 64 x 32 x 16 | events | 3.25 |" in text
-    assert "| duels | 5 | `s` | 3 | 0.8550 | 0.5000 |" in text
+    assert "| a host | 5 | `s` | 3 | 0.8550 | 0.5000 |" in text
     assert "| `s` | candidate | 2 | 0.7071 | 0.5000 | alone |" in text
     assert "| `gemm` | 3 | 2.00 | 3.00 | 2 |\n| all | 3 | 2.00 | 3.00 | 2 |" in text and "older" not in text
     assert text.endswith("`c`, n: 4 of 5 passed (4 tricks, 1 others). Then none.\n") and "| `gemm` | 24.5 |" in text

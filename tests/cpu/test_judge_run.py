@@ -202,10 +202,11 @@ def test_launches_are_timed_on_end_and_eager_calls_in_fives():
 
 
 def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
+    """And nothing else does, also after a candidate that failed there."""
     root = judge_toy.judge_root(tmp_path, (24, 40), trials=2)
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
-    fails = judge_toy.solution(judge_toy.HONEST.replace("def run", "CALLS = []\n\n\ndef run").replace(
-        "    rows = ids", "    CALLS.append(1)\n    assert len(CALLS) < 40\n    rows = ids"), "fails")
+    fails = judge_toy.solution("import os\n\n" + judge_toy.HONEST.replace(
+        "    rows = ids", "    assert len(os.sched_getaffinity(0)) > 1\n    rows = ids", 1), "fails")
     go, every, kept = judge_run.Bench.go, os.sched_getaffinity(0), []
 
     def noted(bench, mode, count):
@@ -219,13 +220,13 @@ def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
             assert [one["status"] for one, _ in pairs] == [status, status]
             timed = [(mode, cpus) for mode, cpus in kept if (mode, cpus) != ("call", every)]  # without validation
             for mode, trial in itertools.groupby(timed, lambda noted: noted[0]):
-                cpus = set.union(*(cpus for _, cpus in trial))
-                assert cpus == every if mode == "launch" else len(cpus) == 1
+                allowed = [cpus for _, cpus in trial]
+                assert all(cpus == every for cpus in allowed) if mode == "launch" else len(set.union(*allowed)) == 1
             assert {mode for mode, _ in timed} == {"launch", "call"} or len(every) == 1
 
 
 def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
-    """Eager calls of two processes slow down together, by half, for some tens of calls: 50 on end differed by 13 %."""
+    """Eager calls of two processes slow down together, by half, for some tens of calls: 50 on end differ by 14 % here."""
     root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
     go, calls = judge_run.Bench.go, []

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""How a solution's eager calls compare with themselves in two processes, by the way in which the two take turns.
+
+Every ratio comes from a new pair of processes on the first workload of the task's dev subset: the medians of CALLS calls
+a side, so many on end, on any CPU or both sides on one. Prints the ratios of each way as one JSON line.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import generated_tree  # noqa: F401  (puts scripts/ on the path)
+from inference_kernels.definitions import load_definition
+from inference_kernels.judge_case import Case
+from inference_kernels.judge_engine import Judge, Options, Subject
+from inference_kernels.judge_gpu import nvidia_smi, resolve
+from inference_kernels.judge_process import any_cpu
+from inference_kernels.judge_run import Bench
+from inference_kernels.judge_solutions import read_solution, solution_files
+from inference_kernels.judge_timing import Trial
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parents[1]
+CALLS = 150
+# (calls on end, both sides on one CPU); judge_duel.py does the last.
+WAYS = ((50, False), (5, False), (50, True), (5, True))
+
+
+def take_turns(benches: list[Bench], on_end: int, one_cpu: bool) -> float:
+    """Median time of the first side over that of the second."""
+    trials = [Trial(bench, "call", CALLS) for bench in benches]
+    cpu = any_cpu() if one_cpu else None
+    for bench in benches:
+        bench.worker.keep_to(cpu)
+    for number in range(CALLS // on_end):
+        for side in ((0, 1), (1, 0))[number % 2]:
+            trials[side].go_on(on_end, warmup=1)
+    first, second = (statistics.median(trial.samples) for trial in trials)
+    return first / second
+
+
+def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tuple[int, bool]) -> float:
+    subjects = [Subject(judge, definition, solution) for _ in range(2)]
+    try:
+        benches = [subject.bench(case) for subject in subjects]
+        for bench in benches:
+            bench.load()
+            bench.validate()
+        return take_turns(benches, *way)
+    finally:
+        for subject in subjects:
+            subject.retire()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", required=True, metavar="UUID", help="GPU UUID, or cpu")
+    parser.add_argument("--solution", required=True, metavar="NAME", help="whom to compare with itself")
+    parser.add_argument("--pairs", type=int, default=10, help="pairs of processes for each way (default: 10)")
+    options = parser.parse_args()
+    solution = next((item for item in map(read_solution, solution_files(ROOT)) if item["name"] == options.solution), None)
+    if solution is None:
+        sys.exit(f"error: no solution {options.solution} in {ROOT / 'solutions'}")
+    definition = load_definition(ROOT, solution["definition"])
+    device = Options(ROOT) if options.gpu == "cpu" else Options(ROOT, "cuda", resolve(options.gpu, nvidia_smi("-L")))
+    found: dict[tuple[int, bool], list[float]] = {way: [] for way in WAYS}
+    with Judge(device) as judge:
+        task = judge.task(definition["name"])
+        item = judge.workloads(definition, tuple(task.dev[:1]))[0]
+        case = judge.load(definition, item, task, seed=0)
+        # Round by round, so that no way has the host to itself at a better time.
+        for way in tqdm(WAYS * options.pairs, disable=None, unit="pair"):
+            found[way].append(new_pair(judge, definition, solution, case, way))
+    for (on_end, one_cpu), ratios in found.items():
+        print(json.dumps({"solution": options.solution, "calls on end": on_end, "one CPU": one_cpu,
+                          "ratios": [round(ratio, 4) for ratio in ratios]}))
+
+
+if __name__ == "__main__":
+    main()
