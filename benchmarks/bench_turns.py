@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How a solution's eager calls compare with themselves in two processes, by the way in which the two take turns.
 
-Every ratio comes from a new pair of processes on the first workload of the task's dev subset: the medians of CALLS calls
-a side, so many on end, on any CPU or both sides on one. Prints the ratios of each way as one JSON line.
+Every ratio comes from a new pair of processes on the first workload of the task's dev subset: CALLS calls a side, so many
+on end, on any CPU or both sides on one, which changes. Prints one JSON line for each way: the ratios of the medians of
+both sides, and the medians of the ratios of their calls in turn.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_case import Case
+from inference_kernels.judge_duel import CALLS_ON_A_CPU
 from inference_kernels.judge_engine import Judge, Options, Subject
 from inference_kernels.judge_gpu import nvidia_smi, resolve
 from inference_kernels.judge_process import any_cpu
@@ -25,23 +27,25 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 150
 # (calls on end, both sides on one CPU); judge_duel.py does the last.
-WAYS = ((50, False), (5, False), (50, True), (5, True))
+WAYS = ((50, False), (50, True), (5, True), (1, True))
 
 
-def take_turns(benches: list[Bench], on_end: int, one_cpu: bool) -> float:
-    """Median time of the first side over that of the second."""
+def take_turns(benches: list[Bench], on_end: int, one_cpu: bool) -> tuple[float, float]:
+    """The first side's time over the second's: ratio of medians, median of ratios."""
     trials = [Trial(bench, "call", CALLS) for bench in benches]
-    cpu = any_cpu() if one_cpu else None
-    for bench in benches:
-        bench.worker.keep_to(cpu)
     for number in range(CALLS // on_end):
+        if one_cpu and number * on_end % CALLS_ON_A_CPU == 0:
+            cpu = any_cpu()
+            for bench in benches:
+                bench.worker.keep_to(cpu)
         for side in ((0, 1), (1, 0))[number % 2]:
             trials[side].go_on(on_end, warmup=1)
-    first, second = (statistics.median(trial.samples) for trial in trials)
-    return first / second
+    first, second = (trial.samples for trial in trials)
+    medians = statistics.median(first) / statistics.median(second)
+    return medians, statistics.median(one / other for one, other in zip(first, second, strict=True))
 
 
-def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tuple[int, bool]) -> float:
+def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tuple[int, bool]) -> tuple[float, float]:
     subjects = [Subject(judge, definition, solution) for _ in range(2)]
     try:
         benches = [subject.bench(case) for subject in subjects]
@@ -65,7 +69,7 @@ def main() -> None:
         sys.exit(f"error: no solution {options.solution} in {ROOT / 'solutions'}")
     definition = load_definition(ROOT, solution["definition"])
     device = Options(ROOT) if options.gpu == "cpu" else Options(ROOT, "cuda", resolve(options.gpu, nvidia_smi("-L")))
-    found: dict[tuple[int, bool], list[float]] = {way: [] for way in WAYS}
+    found: dict[tuple[int, bool], list[tuple[float, float]]] = {way: [] for way in WAYS}
     with Judge(device) as judge:
         task = judge.task(definition["name"])
         item = judge.workloads(definition, tuple(task.dev[:1]))[0]
@@ -75,7 +79,8 @@ def main() -> None:
             found[way].append(new_pair(judge, definition, solution, case, way))
     for (on_end, one_cpu), ratios in found.items():
         print(json.dumps({"solution": options.solution, "calls on end": on_end, "one CPU": one_cpu,
-                          "ratios": [round(ratio, 4) for ratio in ratios]}))
+                          "ratios of medians": [round(ratio, 4) for ratio, _ in ratios],
+                          "medians of ratios": [round(ratio, 4) for _, ratio in ratios]}))
 
 
 if __name__ == "__main__":

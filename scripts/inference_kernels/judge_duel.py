@@ -1,7 +1,7 @@
 """A candidate against its task's baseline: both validated, then timed in turns (ABBA), and the speedups."""
 
-import math
 import secrets
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from .tasks import Task
 
 # Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
 SHORT_US = 30
-# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides share a
-# CPU, and take turns before it changes.
-EAGER_RUN = 5
+# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides take turns
+# at each call and share a CPU, another one after so many.
+CALLS_ON_A_CPU = 5
 
 
 def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any]:
@@ -130,15 +130,14 @@ class Run:
 
 
 def timed_stages(timing: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A task's trials: the launches of each on end, then its eager calls in short runs, on one CPU for both sides."""
+    """A task's trials: the launches of each on end, then its eager calls one by one, on one CPU for both sides."""
     iterations = timing["iters"]
-    parts = math.ceil(iterations / EAGER_RUN)
     for trial in range(timing["trials"]):
         yield "timed", Run("launch", trial, True, iterations, 1 if trial else timing["warmup"])
-        yield "keep_to", any_cpu()
-        for part in range(parts):
-            yield "timed", Run("call", trial * parts + part, part == 0, min(EAGER_RUN, iterations - part * EAGER_RUN),
-                               1 if trial or part else timing["warmup"])
+        for call in range(iterations):
+            if call % CALLS_ON_A_CPU == 0:
+                yield "keep_to", any_cpu()
+            yield "timed", Run("call", trial * iterations + call, call == 0, 1, 1 if trial or call else timing["warmup"])
         yield "keep_to", None
 
 
@@ -223,17 +222,24 @@ def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> 
     timed = [(one, other) for one, other in pairs
              if speedup(one, other) and one["environment"]["timer"] == "cuda_events"]
     if any(one["timed"] == "call" for one, _ in timed):
-        return "eager calls depend on the host and differ by tens of percent between two processes"
+        return "eager calls go at the host's pace and differ by some percent between two processes"
     if any(max(map(_median, pair)) < SHORT_US for pair in timed):
         return f"launches below {SHORT_US} us differ by some percent between two processes"
     return ""
 
 
 def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
-    """How many times faster the candidate's record is than the baseline's, None if that was not measured."""
+    """How many times faster the candidate's record is than the baseline's, None if that was not measured.
+
+    Of launches the ratio of the medians. Of eager calls the median of the ratios of two made in turn, at one pace of the
+    host: of one solution and itself it scatters half as much (docs/judge.md).
+    """
     if one["status"] != "pass" or not one["timing"] or not other.get("timing"):
         return None
-    return _median(other) / _median(one)
+    if one["timed"] == "launch":
+        return _median(other) / _median(one)
+    own, theirs = (record["timing"]["call"]["samples"] for record in (one, other))
+    return statistics.median(slow / fast for slow, fast in zip(theirs, own, strict=True))
 
 
 def _median(record: dict[str, Any]) -> float:

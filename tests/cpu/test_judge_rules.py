@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_kernels.definitions import load_definition
-from inference_kernels.judge_duel import one_duel_says_little, verdict
+from inference_kernels.judge_duel import one_duel_says_little, speedup, verdict
 from inference_kernels.judge_engine import fill_record
 from inference_kernels.judge_gpu import parse_listing, resolve, same_uuid
 from inference_kernels.judge_lock import locked, lock_path, network_warning
@@ -255,6 +255,14 @@ def record(workload: str, status: str, median: float, size: int = 1) -> dict:
             "axes": {"N": size}, "timing": {"launch": {"median_us": median}}}
 
 
+def test_the_speedup_of_eager_calls_is_that_of_calls_in_turn():
+    """Not of the medians, 20 and 20: the host was slow in the second call of both."""
+    one, other = (record("a", "pass", 20.0) | {"timed": "call", "timing": {"call": {"median_us": 20.0, "samples": times}}}
+                  for times in ([10.0, 30.0, 20.0], [20.0, 60.0, 10.0]))
+    assert speedup(one, other) == pytest.approx(2) and speedup(other, one) == pytest.approx(0.5)
+    assert speedup(one | {"status": "stale"}, other) is None and speedup(one, other | {"timing": {}}) is None
+
+
 def test_speedups_are_grouped_and_averaged_geometrically():
     pairs = [(record("a", "pass", 10.0), record("a", "pass", 40.0)),
              (record("b", "pass", 40.0, 2), record("b", "pass", 10.0, 2)),
@@ -279,7 +287,8 @@ def test_each_duel_has_a_mean_of_its_own():
     ("host_clock", "call", (29.0, 5.0), "")])
 def test_what_a_single_duel_cannot_tell_is_said(timer, timed, medians, why):
     pair = tuple(record("a", "pass", median) | {"environment": {"timer": timer}, "timed": timed,
-                                               "timing": {timed: {"median_us": median}}} for median in medians)
+                                               "timing": {timed: {"median_us": median, "samples": [median]}}}
+                 for median in medians)
     found = one_duel_says_little([pair])
     assert found.startswith(why) and bool(found) == bool(why)
     assert not one_duel_says_little([(pair[0] | {"status": "stale"}, pair[1])])

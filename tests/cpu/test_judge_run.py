@@ -166,9 +166,9 @@ def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tm
     places = {what: [side for name, side in seen if name == what] for what, _ in seen}
     other = 1 - first
     assert places.pop("finish") == [0, 1]
-    launches, calls = ([first, other], [other, first], [first, other]), [first, other, other, first]
+    launches, calls = ([first, other], [other, first], [first, other]), [first, other, other, first] * 3
     assert places.pop("timed") == [side for launch in launches for side in launch + calls]
-    assert places.pop("keep_to") == [first, other] * 6
+    assert places.pop("keep_to") == [first, other] * 9
     assert all(sides == [first, other] for sides in places.values())
 
 
@@ -190,15 +190,15 @@ def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, mo
     assert left == right and len({str(orders) for *_, orders in left}) > 20
 
 
-def test_launches_are_timed_on_end_and_eager_calls_in_fives():
-    stages = list(judge_duel.timed_stages({"iters": 12, "trials": 2, "warmup": 7}))
-    assert [what for what, _ in stages] == ["timed", "keep_to", "timed", "timed", "timed", "keep_to"] * 2
+def test_launches_are_timed_on_end_and_eager_calls_one_by_one():
+    stages = list(judge_duel.timed_stages({"iters": 7, "trials": 2, "warmup": 9}))
+    assert [what for what, _ in stages] == ["timed", "keep_to", *["timed"] * 5, "keep_to", *["timed"] * 2, "keep_to"] * 2
     runs = [run for what, run in stages if what == "timed"]
     launches, calls = ([run for run in runs if run.mode == mode] for mode in ("launch", "call"))
-    assert [(run.count, run.warmup, run.opens) for run in launches] == [(12, 7, True), (12, 1, True)]
-    assert [(run.count, run.warmup, run.opens) for run in calls] == [
-        (5, 7, True), (5, 1, False), (2, 1, False), (5, 1, True), (5, 1, False), (2, 1, False)]
-    assert [run.number for run in calls] == list(range(6)) and [run.number for run in launches] == [0, 1]
+    assert [(run.count, run.warmup, run.opens) for run in launches] == [(7, 9, True), (7, 1, True)]
+    assert [(run.warmup, run.opens) for run in calls] == [
+        (9, True), *[(1, False)] * 6, (1, True), *[(1, False)] * 6]
+    assert [run.number for run in calls] == list(range(14)) and {run.count for run in calls} == {1}
 
 
 def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
     go, every, kept = judge_run.Bench.go, os.sched_getaffinity(0), []
 
     def noted(bench, mode, count):
-        kept.append((mode, os.sched_getaffinity(bench.worker.pid)))
+        kept.append((bench.worker.pid, mode, os.sched_getaffinity(bench.worker.pid)))
         return go(bench, mode, count)
     monkeypatch.setattr(judge_run.Bench, "go", noted)
     with Judge(Options(root)) as judge:
@@ -218,11 +218,12 @@ def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
             kept.clear()
             pairs = list(duel(judge, definition, candidate, sound, ()))
             assert [one["status"] for one, _ in pairs] == [status, status]
-            timed = [(mode, cpus) for mode, cpus in kept if (mode, cpus) != ("call", every)]  # without validation
-            for mode, trial in itertools.groupby(timed, lambda noted: noted[0]):
-                allowed = [cpus for _, cpus in trial]
-                assert all(cpus == every for cpus in allowed) if mode == "launch" else len(set.union(*allowed)) == 1
-            assert {mode for mode, _ in timed} == {"launch", "call"} or len(every) == 1
+            assert all(cpus == every for _, mode, cpus in kept if mode == "launch")
+            timed = [(pid, cpus) for pid, mode, cpus in kept if mode == "call" and cpus != every]  # without validation
+            assert all(len(cpus) == 1 for _, cpus in timed) and (timed or len(every) == 1)
+            if candidate is sound:
+                left, right = ([cpus for pid, cpus in timed if pid == side] for side in dict.fromkeys(pid for pid, *_ in kept))
+                assert left == right
 
 
 def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
