@@ -1,5 +1,6 @@
 """docs/judge.md: how accurate the judge is and what it costs, from results/summaries."""
 
+import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,6 +36,9 @@ processes and places."""
 EAGER = """## Eager calls of one solution against itself
 
 `{command}`. {note}."""
+TURNS = """## Ways of taking turns
+
+`{command}`. {note}."""
 SECONDS = """## Seconds a judged workload
 
 What the harness took beside the solution's own time (its kernels, its first calls, which compile, and the start of its
@@ -51,8 +55,8 @@ DEV = """## An answer with --dev
 def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
     """The page, as Markdown; rows: the summary of benchmark reports, which lies at `baselines`."""
     found = read_object(root / SUMMARY)
-    bench, eager, processes, hosts, corpus, dev = (found[key] for key in (
-        "bench_judge", "eager_calls", "processes", "two_hosts", "corpus", "dev"))
+    bench, eager, turns, processes, hosts, corpus, dev = (found[key] for key in (
+        "bench_judge", "eager_calls", "turns", "processes", "two_hosts", "corpus", "dev"))
     runs = bench["runs"]
     parts = [INTRODUCTION.format(summary=SUMMARY, baselines=baselines, what=found["what"], command=bench["command"],
                                  runs=len(runs)),
@@ -61,8 +65,11 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
              table(["solution", "went first", "duels", "geometric mean", "one duel, farthest from 1", "meanwhile"],
                    _duels(runs)),
              EAGER.format(command=eager["command"], note=eager["note"]),
-             table(["host", "calls on end", "solution", "duels", "geometric mean", "one duel, farthest from 1"],
+             table(["host", "calls on end", "CPU", "solution", "duels", "geometric mean", "one duel, farthest from 1"],
                    _eager(eager["rows"])),
+             TURNS.format(command=turns["command"], note=turns["note"]),
+             table(["host", "solution", "calls on end", "CPU", "ratio of medians, %", "median of ratios, %"],
+                   _turns(turns["rows"])),
              PROCESSES.format(command=processes["command"], note=processes["note"]),
              table(list(processes["rows"][0]), (_plain(row) for row in processes["rows"])),
              f"## The same pairs on two hosts\n\n`{hosts['command']}`. {hosts['note']}.",
@@ -76,8 +83,7 @@ def judge_page(root: Path, rows: list[dict[str, Any]], baselines: str) -> str:
 
 def _corpus(corpus: dict[str, Any]) -> str:
     parts = ", ".join(f"{count} {name}" for name, count in corpus["of these"].items())
-    return (f"`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ({parts}). "
-            f"{corpus['later']}.")
+    return f"`{corpus['command']}`, {corpus['note']}: {corpus['passed']} of {corpus['tests']} passed ({parts})."
 
 
 def _plain(row: dict[str, Any]) -> list[Any]:
@@ -103,8 +109,19 @@ def _duels(runs: list[dict[str, Any]]) -> list[list[Any]]:
 def _eager(rows: list[dict[str, Any]]) -> Iterable[list[Any]]:
     for row in rows:
         ratios = row["ratios"]
-        yield [row["host"], row["calls on end"], f"`{row['solution']}`", len(ratios), f"{geometric_mean(ratios):.4f}",
-               f"{_farthest(ratios):.4f}"]
+        yield [row["host"], row["calls on end"], row["CPU"], f"`{row['solution']}`", len(ratios),
+               f"{geometric_mean(ratios):.4f}", f"{_farthest(ratios):.4f}"]
+
+
+def _turns(rows: list[dict[str, Any]]) -> Iterable[list[Any]]:
+    for row in rows:
+        yield [row["host"], f"`{row['solution']}`", row["calls on end"], row["CPU"],
+               *(_deviation(row[what]) for what in ("ratios of medians", "medians of ratios"))]
+
+
+def _deviation(ratios: list[float]) -> str:
+    """Root mean square of the logarithms, in percent."""
+    return f"{100 * math.sqrt(statistics.fmean(math.log(ratio) ** 2 for ratio in ratios)):.1f}" if ratios else "-"
 
 
 def _farthest(ratios: list[float]) -> float:

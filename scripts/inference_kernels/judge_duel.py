@@ -232,7 +232,7 @@ def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
     """How many times faster the candidate's record is than the baseline's, None if that was not measured.
 
     Of launches the ratio of the medians. Of eager calls the median of the ratios of two made in turn, at one pace of the
-    host: of one solution and itself it scatters half as much (docs/judge.md).
+    host: of a solution and itself it is closer to 1 (docs/judge.md).
     """
     if one["status"] != "pass" or not one["timing"] or not other.get("timing"):
         return None
