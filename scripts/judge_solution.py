@@ -2,7 +2,8 @@
 """Judge one candidate against its task and the task's baseline.
 
 Exit code: 0 accepted (every workload passes every check), 1 rejected, 2 could not judge. The speedup is
-reported; it is not a condition. With --validation-only no baseline is needed.
+reported; it is not a condition: of launches the ratio of the medians, of eager calls the median of the ratios
+of two made in turn. With --validation-only no baseline is needed.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """What a judged workload costs, how often it is looked at, and who goes first. CPU only."""
 
-import itertools
 import json
 import os
 import subprocess
