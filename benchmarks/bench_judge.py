@@ -21,7 +21,7 @@ from inference_kernels.judge_cuda import CudaDevice
 from inference_kernels.judge_duel import duel, verdict
 from inference_kernels.judge_engine import Judge, Options
 from inference_kernels.judge_gpu import nvidia_smi, resolve
-from inference_kernels.judge_solutions import read_solution, solution_files
+from inference_kernels.judge_solutions import find_solutions
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, PAUSED, REPLAYS = 6, 4, 10
@@ -70,7 +70,7 @@ def self_duels(count: int, name: str) -> dict:
     The sides change places from duel to duel, as in judge_solution.py --duels.
     """
     uuid = str(torch.cuda.get_device_properties(0).uuid).removeprefix("GPU-")
-    solution = next(item for item in map(read_solution, solution_files(ROOT)) if item["name"] == name)
+    solution = find_solutions(ROOT, name, None)[0]
     definition = load_definition(ROOT, solution["definition"])
     means, seconds = [], []
     with Judge(Options(ROOT, "cuda", resolve(f"GPU-{uuid}", nvidia_smi("-L")))) as judge:

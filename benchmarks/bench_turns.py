@@ -9,10 +9,10 @@ both sides, and the medians of the ratios of their calls in turn.
 import argparse
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
+from inference_kernels.cli import positive, run_main
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_case import Case
 from inference_kernels.judge_duel import CALLS_ON_A_CPU
@@ -20,7 +20,8 @@ from inference_kernels.judge_engine import Judge, Options, Subject
 from inference_kernels.judge_gpu import nvidia_smi, resolve
 from inference_kernels.judge_process import any_cpu
 from inference_kernels.judge_run import Bench
-from inference_kernels.judge_solutions import read_solution, solution_files
+from inference_kernels.judge_solutions import find_solutions
+from inference_kernels.judge_stats import median_ratio
 from inference_kernels.judge_timing import Trial
 from tqdm import tqdm
 
@@ -41,8 +42,7 @@ def take_turns(benches: list[Bench], on_end: int, one_cpu: bool) -> tuple[float,
         for side in ((0, 1), (1, 0))[number % 2]:
             trials[side].go_on(on_end, warmup=1)
     first, second = (trial.samples for trial in trials)
-    medians = statistics.median(first) / statistics.median(second)
-    return medians, statistics.median(one / other for one, other in zip(first, second, strict=True))
+    return statistics.median(first) / statistics.median(second), median_ratio(first, second)
 
 
 def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tuple[int, bool]) -> tuple[float, float]:
@@ -58,15 +58,13 @@ def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tu
             subject.retire()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", required=True, metavar="UUID", help="GPU UUID, or cpu")
     parser.add_argument("--solution", required=True, metavar="NAME", help="whom to compare with itself")
-    parser.add_argument("--pairs", type=int, default=10, help="pairs of processes for each way (default: 10)")
+    parser.add_argument("--pairs", type=positive, default=10, help="pairs of processes for each way (default: 10)")
     options = parser.parse_args()
-    solution = next((item for item in map(read_solution, solution_files(ROOT)) if item["name"] == options.solution), None)
-    if solution is None:
-        sys.exit(f"error: no solution {options.solution} in {ROOT / 'solutions'}")
+    solution = find_solutions(ROOT, options.solution, None)[0]
     definition = load_definition(ROOT, solution["definition"])
     device = Options(ROOT) if options.gpu == "cpu" else Options(ROOT, "cuda", resolve(options.gpu, nvidia_smi("-L")))
     found: dict[tuple[int, bool], list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -81,7 +79,8 @@ def main() -> None:
         print(json.dumps({"solution": options.solution, "calls on end": on_end, "one CPU": one_cpu,
                           "ratios of medians": [round(ratio, 4) for ratio, _ in ratios],
                           "medians of ratios": [round(ratio, 4) for _, ratio in ratios]}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

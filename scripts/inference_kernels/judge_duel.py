@@ -1,7 +1,6 @@
 """A candidate against its task's baseline: both validated, then timed in turns (ABBA), and the speedups."""
 
 import secrets
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from .available import Available
 from .judge_engine import Judge, Subject, counted, fill_record, new_record
 from .judge_process import any_cpu
 from .judge_solutions import read_solution, solution_files
-from .judge_stats import geometric_mean
+from .judge_stats import geometric_mean, median_ratio
 from .judge_timing import MODES, Trial, prepare, record_timing
 from .judge_verdicts import STATUSES, CannotJudge, Rejected
 from .tasks import Task
@@ -239,7 +238,7 @@ def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
     if one["timed"] == "launch":
         return _median(other) / _median(one)
     own, theirs = (record["timing"]["call"]["samples"] for record in (one, other))
-    return statistics.median(slow / fast for slow, fast in zip(theirs, own, strict=True))
+    return median_ratio(theirs, own)
 
 
 def _median(record: dict[str, Any]) -> float:

@@ -1,6 +1,7 @@
 """Statistics of time samples: they refuse what cannot be a measurement, and warn of what is a poor one."""
 
 import math
+import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,6 +63,11 @@ def warnings(samples: list[float], low: float, high: float) -> list[str]:
 
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def median_ratio(over: list[float], under: list[float]) -> float:
+    """Of samples taken in turn: the host, or the clocks, went at one pace in both of a pair."""
+    return statistics.median(one / other for one, other in zip(over, under, strict=True))
 
 
 def require_comparable(one: dict[str, Any], other: dict[str, Any]) -> None:
