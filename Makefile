@@ -1,5 +1,6 @@
 # make run      install, check and replay the data of this checkout
-# make test     install the test tools and run the tests
+# make test     install the test tools, lint and run the tests
+# make lint     formatting, rules of style, spelling
 # make engine   install SGLang for captures
 # make capture-ltx   capture, import and replay what is too large for the repository
 # make bench-at-size   the same on trees of 146 GB (sparse) and 20 GB (written)
@@ -9,13 +10,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet
 
-.PHONY: run test test-distribution install engine capture-ltx bench bench-at-size explorer docs pack clean
+.PHONY: run test lint test-distribution install engine capture-ltx bench bench-at-size explorer docs pack clean
 
 run: install
 	$(BIN)/python scripts/verify.py
 
-test: .venv/.tested-with
+test: lint
 	$(BIN)/python -m pytest
+
+lint: .venv/.tested-with
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/codespell
 
 # The distribution path with the real engine (needs `make engine`); the miniature of it is in `make test`.
 test-distribution: .venv/.tested-with engine

@@ -18,12 +18,20 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SELECT = [sys.executable, str(REPOSITORY / "scripts" / "select_agentx_requests.py"), "--dataset", "benchmark",
-          "--trace-revision", "0" * 40]
-BARE = ("import sys, orjson\n"
-        "with open(sys.argv[1], 'rb', buffering=2**20) as stream:\n"
-        "    for line in stream:\n"
-        "        orjson.loads(line)\n")
+SELECT = [
+    sys.executable,
+    str(REPOSITORY / "scripts" / "select_agentx_requests.py"),
+    "--dataset",
+    "benchmark",
+    "--trace-revision",
+    "0" * 40,
+]
+BARE = (
+    "import sys, orjson\n"
+    "with open(sys.argv[1], 'rb', buffering=2**20) as stream:\n"
+    "    for line in stream:\n"
+    "        orjson.loads(line)\n"
+)
 # Block ids of a long session have five or six digits.
 OFFSETS = (1, 9_000, 90_000, 400_000)
 MEAN_BLOCKS = 3_421
@@ -32,14 +40,21 @@ PLACE = b'"id":"@"'
 
 def renumbered(requests: list[dict], offset: int, prefix: int) -> list[dict]:
     front = list(range(offset, offset + prefix))
-    return [item | ({"requests": renumbered(item["requests"], offset, prefix)} if item["type"] == "subagent"
-                    else {"hash_ids": front + [ident + offset + prefix for ident in item["hash_ids"]]})
-            for item in requests]
+    return [
+        item
+        | (
+            {"requests": renumbered(item["requests"], offset, prefix)}
+            if item["type"] == "subagent"
+            else {"hash_ids": front + [ident + offset + prefix for ident in item["hash_ids"]]}
+        )
+        for item in requests
+    ]
 
 
 def mean_blocks(sources: list[dict]) -> int:
-    requests = [request for source in sources for item in source["requests"]
-                for request in item.get("requests", [item])]
+    requests = [
+        request for source in sources for item in source["requests"] for request in item.get("requests", [item])
+    ]
     return sum(len(request["hash_ids"]) for request in requests) // len(requests)
 
 
@@ -48,8 +63,14 @@ def write_trace(path: Path, folder: Path, size: int) -> None:
     sources = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]
     sources = [source for source in sources if source.get("hash_id_scope") == "local"]
     prefix = MEAN_BLOCKS - mean_blocks(sources)
-    lines = [json.dumps(source | {"id": "@", "requests": renumbered(source["requests"], offset, prefix)},
-                        separators=(",", ":")).encode() + b"\n" for source in sources for offset in OFFSETS]
+    lines = [
+        json.dumps(
+            source | {"id": "@", "requests": renumbered(source["requests"], offset, prefix)}, separators=(",", ":")
+        ).encode()
+        + b"\n"
+        for source in sources
+        for offset in OFFSETS
+    ]
     count = 0
     with open(path, "wb") as stream:
         while stream.tell() < size:
@@ -70,11 +91,14 @@ def measured(command: list[str]) -> tuple[float, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=REPOSITORY / "tests" / "data" / "weka",
-                        help="folder of Weka sessions (default: those of the tests)")
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        default=REPOSITORY / "tests" / "data" / "weka",
+        help="folder of Weka sessions (default: those of the tests)",
+    )
     parser.add_argument("--bytes", type=float, default=1.847e9, help="size of the trace (default: 1.847e9)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()),
-                        help="where the trace is built")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where the trace is built")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-agentx-", dir=options.scratch) as scratch:
@@ -85,15 +109,24 @@ def main() -> None:
         writer.join()
         total = trace.stat().st_size
         bare = [measured([sys.executable, "-c", BARE, str(trace)]) for _ in range(options.repeat)]
-        ours = [measured([*SELECT, "--trace", str(trace), "--output", str(output)])
-                for _ in range(options.repeat)]
+        ours = [measured([*SELECT, "--trace", str(trace), "--output", str(output)]) for _ in range(options.repeat)]
         population = json.loads(output.read_bytes())["population"]
     bare_s, ours_s = (sorted(seconds for seconds, _ in runs)[len(runs) // 2] for runs in (bare, ours))
-    print(json.dumps({
-        "benchmark": "agentx", "bytes": total, "sessions": population["sessions"],
-        "requests": population["requests"], "orjson_seconds": round(bare_s, 2),
-        "select_seconds": round(ours_s, 2), "share_of_orjson_speed": round(bare_s / ours_s, 2),
-        "orjson_peak_mb": max(peak for _, peak in bare), "select_peak_mb": max(peak for _, peak in ours)}))
+    print(
+        json.dumps(
+            {
+                "benchmark": "agentx",
+                "bytes": total,
+                "sessions": population["sessions"],
+                "requests": population["requests"],
+                "orjson_seconds": round(bare_s, 2),
+                "select_seconds": round(ours_s, 2),
+                "share_of_orjson_speed": round(bare_s / ours_s, 2),
+                "orjson_peak_mb": max(peak for _, peak in bare),
+                "select_peak_mb": max(peak for _, peak in ours),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from typing import Any
 
 from generated_release import BANKS, Tree, allocated_bytes
 from generated_tree import REPOSITORY
-
 from inference_kernels.files import read_object, write_json
 
 SUMMARY = REPOSITORY / "results" / "summaries" / "tool_at_size.json"
@@ -58,8 +57,12 @@ def measure(command: list[str]) -> dict[str, float]:
             output.seek(0)
             text = output.read()[-800:].decode()
             sys.exit(f"error: {' '.join(command)[:300]} gave {child.returncode}: {text}")
-    return {"seconds": round(seconds, 2), "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
-            "peak_mb": usage.ru_maxrss // 1024, "load_before": round(load, 1)}
+    return {
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_mb": usage.ru_maxrss // 1024,
+        "load_before": round(load, 1),
+    }
 
 
 def script(name: str, *arguments: Any) -> list[str]:
@@ -78,8 +81,7 @@ def tools(root: Path, old: Path, clone: Path) -> dict[str, list[str]]:
         "explorer": script("build_explorer.py", "--root", root),
         "diff": script("diff_releases.py", old, root),
         "pull plan": script("sync_hub.py", "pull", "--root", clone, "--dry-run"),
-        "pull plan within 1 GB": script("sync_hub.py", "pull", "--root", clone, "--dry-run",
-                                        "--max-bytes", 10**9),
+        "pull plan within 1 GB": script("sync_hub.py", "pull", "--root", clone, "--dry-run", "--max-bytes", 10**9),
         "publish plan": script("sync_hub.py", "publish", "--root", clone, "--dry-run"),
     }
 
@@ -106,8 +108,12 @@ def grow(folder: Path, fill: str, shares: list[float], options: argparse.Namespa
 
 def describe(root: Path) -> dict[str, Any]:
     files = [path.stat().st_size for path in (root / "blob").rglob("*.safetensors")]
-    return {"workloads": (root / "captures.jsonl").read_bytes().count(b"\n"), "paths": len(files),
-            "bytes": sum(files), "disk_bytes": allocated_bytes(root)}
+    return {
+        "workloads": (root / "captures.jsonl").read_bytes().count(b"\n"),
+        "paths": len(files),
+        "bytes": sum(files),
+        "disk_bytes": allocated_bytes(root),
+    }
 
 
 def record(output: Path, row: dict[str, Any], name: str, figures: dict[str, float]) -> None:
@@ -123,9 +129,13 @@ def machine() -> dict[str, Any]:
     """What the figures depend on; the processor's name as Linux gives it, else its architecture."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {"processor": names[0] if names else platform.machine(), "cores": WORKERS,
-            "memory_gb": round(memory_bytes() / 1e9), "system": platform.system(),
-            "python": platform.python_version()}
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": WORKERS,
+        "memory_gb": round(memory_bytes() / 1e9),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
 
 
 def memory_bytes() -> int:
@@ -133,19 +143,36 @@ def memory_bytes() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tree", action="append", choices=TREES,
-                        help="tree to grow; may be repeated (default: both)")
-    parser.add_argument("--share", action="append", type=float, metavar="X",
-                        help="share of the workloads; may be repeated (default: 0.25, 0.5, 1)")
-    parser.add_argument("--tool", action="append", choices=tools(Path(), Path(), Path()),
-                        help="measure this only; may be repeated (default: all)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tree", action="append", choices=TREES, help="tree to grow; may be repeated (default: both)")
+    parser.add_argument(
+        "--share",
+        action="append",
+        type=float,
+        metavar="X",
+        help="share of the workloads; may be repeated (default: 0.25, 0.5, 1)",
+    )
+    parser.add_argument(
+        "--tool",
+        action="append",
+        choices=tools(Path(), Path(), Path()),
+        help="measure this only; may be repeated (default: all)",
+    )
     parser.add_argument("--rows", type=float, default=1.0, metavar="X", help="scale the tensors (default: 1)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
-                        help="where the trees are built (default: the system's folder for temporary files)")
-    parser.add_argument("--output", type=Path, default=SUMMARY, metavar="FILE",
-                        help="the figures (default: results/summaries/tool_at_size.json)")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        metavar="DIR",
+        help="where the trees are built (default: the system's folder for temporary files)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=SUMMARY,
+        metavar="FILE",
+        help="the figures (default: results/summaries/tool_at_size.json)",
+    )
     options = parser.parse_args()
     count = 0
     for fill in options.tree or TREES:

@@ -58,11 +58,20 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     bare, check = (sorted(column)[len(column) // 2] for column in zip(*pairs))
-    print(json.dumps({
-        "benchmark": "check", "files": count, "bytes": total, "workers": os.cpu_count(),
-        "bare_seconds": round(bare, 2), "check_seconds": round(check, 2),
-        "share_of_bare_throughput": round(bare / check, 3),
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024}))
+    print(
+        json.dumps(
+            {
+                "benchmark": "check",
+                "files": count,
+                "bytes": total,
+                "workers": os.cpu_count(),
+                "bare_seconds": round(bare, 2),
+                "check_seconds": round(check, 2),
+                "share_of_bare_throughput": round(bare / check, 3),
+                "peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import json
 import resource
 import time
 
-import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
+
+import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.compare import Tolerance, compare
 
 
@@ -16,7 +17,7 @@ def pair(elements: int) -> tuple[torch.Tensor, torch.Tensor]:
     first = torch.empty(elements, dtype=torch.bfloat16)
     generator = torch.Generator().manual_seed(0)
     for start in range(0, elements, 2**24):
-        part = first[start:start + 2**24]
+        part = first[start : start + 2**24]
         part.copy_(torch.empty(part.shape).normal_(generator=generator))
     second = first.clone()
     second.view(torch.int16)[::3] += 1
@@ -40,10 +41,20 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds, result = timed(compare, second, first, Tolerance(0.005, 0.016))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"benchmark": "compare", "elements": int(options.elements), "threads": torch.get_num_threads(),
-                      "torch_equal_seconds": round(equal_seconds, 3), "compare_seconds": round(seconds, 3),
-                      "ratio": round(seconds / equal_seconds, 2), "scratch_mb": (after - before) // 1024,
-                      "status": result.status}))
+    print(
+        json.dumps(
+            {
+                "benchmark": "compare",
+                "elements": int(options.elements),
+                "threads": torch.get_num_threads(),
+                "torch_equal_seconds": round(equal_seconds, 3),
+                "compare_seconds": round(seconds, 3),
+                "ratio": round(seconds / equal_seconds, 2),
+                "scratch_mb": (after - before) // 1024,
+                "status": result.status,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -26,8 +26,14 @@ def copy_and_hash(run: Path, target: Path) -> float:
 
 def run_import(run: Path, root: Path) -> float:
     copy_contracts(root)
-    command = [sys.executable, str(REPOSITORY / "scripts" / "capture_inputs.py"), "--import-capture", str(run),
-               "--output-root", str(root)]
+    command = [
+        sys.executable,
+        str(REPOSITORY / "scripts" / "capture_inputs.py"),
+        "--import-capture",
+        str(run),
+        "--output-root",
+        str(root),
+    ]
     started = time.perf_counter()
     result = subprocess.run(command, capture_output=True, text=True)
     os.sync()
@@ -54,9 +60,18 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     plain, imported = (sorted(column)[len(column) // 2] for column in zip(*pairs))
-    print(json.dumps({"benchmark": "import", "files": count, "bytes": total,
-                      "cp_and_sha256_seconds": round(plain, 2), "import_seconds": round(imported, 2),
-                      "share_of_throughput": round(plain / imported, 3)}))
+    print(
+        json.dumps(
+            {
+                "benchmark": "import",
+                "files": count,
+                "bytes": total,
+                "cp_and_sha256_seconds": round(plain, 2),
+                "import_seconds": round(imported, 2),
+                "share_of_throughput": round(plain / imported, 3),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

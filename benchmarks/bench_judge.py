@@ -14,8 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
+
+import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_cuda import CudaDevice
 from inference_kernels.judge_duel import duel, verdict
@@ -30,6 +31,7 @@ DUELLIST = "torch_dense_gemm_bf16_nt_n4096_k4096"
 
 def kernels() -> dict:
     """Six launches from about 5 us to 5 ms on a current data-centre GPU."""
+
     def copy(megabytes: int):
         source = torch.ones(megabytes * 2**18, device="cuda")
         target = torch.empty_like(source)
@@ -39,8 +41,15 @@ def kernels() -> dict:
         left, right = (torch.randn(size, size, device="cuda").bfloat16() for _ in range(2))
         target = torch.empty_like(left)
         return lambda: torch.mm(left, right, out=target)
-    return {"copy 1 MiB": copy(1), "copy 32 MiB": copy(32), "copy 256 MiB": copy(256),
-            "product 1024": product(1024), "product 4096": product(4096), "product 12288": product(12288)}
+
+    return {
+        "copy 1 MiB": copy(1),
+        "copy 32 MiB": copy(32),
+        "copy 256 MiB": copy(256),
+        "product 1024": product(1024),
+        "product 4096": product(4096),
+        "product 12288": product(12288),
+    }
 
 
 def accuracy() -> list[dict]:
@@ -57,10 +66,16 @@ def accuracy() -> list[dict]:
             block = [duration / 1e3 for duration in device.kernel_durations_ns(replay, PAUSED + REPLAYS)]
             traced += block[PAUSED:]
         judge_us, truth = statistics.median(shown) - overhead_us, statistics.median(traced)
-        rows.append({"kernel": name, "judge us": round(judge_us, 2), "CUPTI us": round(truth, 2),
-                     "difference us": round(judge_us - truth, 2),
-                     "percent": round(100 * (judge_us / truth - 1), 1),
-                     "overhead us": round(overhead_us, 2)})
+        rows.append(
+            {
+                "kernel": name,
+                "judge us": round(judge_us, 2),
+                "CUPTI us": round(truth, 2),
+                "difference us": round(judge_us - truth, 2),
+                "percent": round(100 * (judge_us / truth - 1), 1),
+                "overhead us": round(overhead_us, 2),
+            }
+        )
     return rows
 
 
@@ -81,17 +96,24 @@ def self_duels(count: int, name: str) -> dict:
             seconds.append((time.monotonic() - begun) / (2 * len(pairs)))
             means.append(verdict(pairs)["geometric_mean"])
         environment = judge.environment
-    return {"solution": name, "geometric_means": means, "worst": max(abs(mean - 1) for mean in means),
-            "seconds_per_solution_and_workload": statistics.median(seconds),
-            "launch_overhead_us": environment["launch_overhead_us"]}
+    return {
+        "solution": name,
+        "geometric_means": means,
+        "worst": max(abs(mean - 1) for mean in means),
+        "seconds_per_solution_and_workload": statistics.median(seconds),
+        "launch_overhead_us": environment["launch_overhead_us"],
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--duels", type=int, default=10, help="self-duels (default: 10)")
-    parser.add_argument("--solution", action="append", metavar="NAME",
-                        help=f"whom to judge against itself; repeatable (default: {DUELLIST})")
+    parser.add_argument(
+        "--solution",
+        action="append",
+        metavar="NAME",
+        help=f"whom to judge against itself; repeatable (default: {DUELLIST})",
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("error: bench_judge.py needs a CUDA device")

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
+
+import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.judge_cuda import CudaDevice
 
 REPLAYS = 25
@@ -27,8 +28,12 @@ def serve(pipe: Connection, shape: tuple[int, int, int], places: int) -> None:
     replays = [device.capture(product(*shape), 3)[0] for _ in range(places)]
     pipe.send("ready")
     while (timer := pipe.recv()) is not None:
-        samples = [device.kernel_durations_ns(replay, REPLAYS) if timer == "CUPTI"
-                   else [device.time_replay(replay)[0] for _ in range(REPLAYS)] for replay in replays]
+        samples = [
+            device.kernel_durations_ns(replay, REPLAYS)
+            if timer == "CUPTI"
+            else [device.time_replay(replay)[0] for _ in range(REPLAYS)]
+            for replay in replays
+        ]
         pipe.send([statistics.median(times) / 1e3 for times in samples])
 
 
@@ -43,7 +48,7 @@ def take_turns(pipes: list[Connection], rounds: int) -> dict[str, list[list[floa
     found: dict[str, list] = {"events": [[] for _ in pipes], "CUPTI": [[] for _ in pipes]}
     for number in range(rounds):
         for timer, rows in found.items():
-            for index in range(len(pipes))[::1 if number % 2 else -1]:
+            for index in range(len(pipes))[:: 1 if number % 2 else -1]:
                 pipes[index].send(timer)
                 rows[index].append(pipes[index].recv())
     return {timer: [list(map(statistics.median, zip(*row))) for row in rows] for timer, rows in found.items()}
@@ -53,9 +58,13 @@ def spread(rows: list[list[float]]) -> dict[str, float]:
     """Means of processes, and standard deviations in percent: of those means, and between places of a process."""
     means = list(map(statistics.fmean, rows))
     middle, within = statistics.fmean(means), statistics.fmean(map(statistics.variance, rows)) ** 0.5
-    return {"mean us": round(middle, 2), "fastest process us": round(min(means), 2),
-            "slowest process us": round(max(means), 2), "between processes %": round(100 * statistics.stdev(means) / middle, 2),
-            "between places %": round(100 * within / middle, 2)}
+    return {
+        "mean us": round(middle, 2),
+        "fastest process us": round(min(means), 2),
+        "slowest process us": round(max(means), 2),
+        "between processes %": round(100 * statistics.stdev(means) / middle, 2),
+        "between places %": round(100 * within / middle, 2),
+    }
 
 
 def main() -> None:
@@ -63,8 +72,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=8, help="processes on the GPU (default: 8)")
     parser.add_argument("--places", type=int, default=3, help="copies of the tensors in each (default: 3)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each process; medians count (default: 5)")
-    parser.add_argument("--shape", type=int, nargs=3, metavar=("M", "N", "K"), default=(64, 4096, 4096),
-                        help="of the product (default: 64 4096 4096)")
+    parser.add_argument(
+        "--shape",
+        type=int,
+        nargs=3,
+        metavar=("M", "N", "K"),
+        default=(64, 4096, 4096),
+        help="of the product (default: 64 4096 4096)",
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("error: bench_processes.py needs a CUDA device")
@@ -81,10 +96,17 @@ def main() -> None:
         pipe.send(None)
         process.join()
     for number, rows in enumerate(zip(*found.values())):
-        print(f"process {number}", *(f"{timer} " + " ".join(f"{value:.2f}" for value in row)
-                                     for timer, row in zip(found, rows)), sep="  ")
-    print(json.dumps({"device": torch.cuda.get_device_name(), "shape": list(options.shape)}
-                     | {timer: spread(rows) for timer, rows in found.items()}))
+        print(
+            f"process {number}",
+            *(f"{timer} " + " ".join(f"{value:.2f}" for value in row) for timer, row in zip(found, rows)),
+            sep="  ",
+        )
+    print(
+        json.dumps(
+            {"device": torch.cuda.get_device_name(), "shape": list(options.shape)}
+            | {timer: spread(rows) for timer, rows in found.items()}
+        )
+    )
 
 
 if __name__ == "__main__":

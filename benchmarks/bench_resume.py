@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bench_at_size import SUMMARY, script
 from generated_tree import REPOSITORY, capture_run, copy_contracts
-
 from inference_kernels.files import LEFTOVER, read_object, write_json
 from inference_kernels.hashing import sha256_file
 
@@ -28,8 +27,7 @@ RECORDS = ("definitions", "tasks", "workloads", "captures.jsonl")
 
 
 def tree_hashes(root: Path) -> dict[str, str]:
-    return {path.relative_to(root).as_posix(): sha256_file(path)
-            for path in sorted(root.rglob("*")) if path.is_file()}
+    return {path.relative_to(root).as_posix(): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def run(command: list[str], stop_after: float | None = None, number: int = 0) -> tuple[float, int]:
@@ -65,9 +63,14 @@ def trial(name: str, command_of: Callable, fresh: Callable, folder: Path, stops:
     seconds = run(command_of(whole))[0]
     codes = stopped_runs(command_of(stopped), seconds, stops)
     hashes = tree_hashes(stopped)
-    result = {"command": name, "seconds": round(seconds, 2), "exit_codes": codes, "files": len(hashes),
-              "leftovers": sum(Path(text).name.startswith(LEFTOVER) for text in hashes),
-              "identical": hashes == tree_hashes(whole)}
+    result = {
+        "command": name,
+        "seconds": round(seconds, 2),
+        "exit_codes": codes,
+        "files": len(hashes),
+        "leftovers": sum(Path(text).name.startswith(LEFTOVER) for text in hashes),
+        "identical": hashes == tree_hashes(whole),
+    }
     for root in (whole, stopped):
         shutil.rmtree(root)
     return result
@@ -87,30 +90,43 @@ def copy_starter(root: Path) -> None:
 
 def trials(folder: Path, size: int, stops: int) -> list[dict]:
     capture_run(folder / "run", size)
-    return [trial("import", lambda root: script("capture_inputs.py", "--import-capture", folder / "run",
-                                                "--output-root", root), copy_contracts, folder, stops),
-            trial("materialize", lambda root: script("materialize_seeded.py", "--root", root), copy_records,
-                  folder, stops),
-            trial("check", lambda root: script("check_workload_inputs.py", "--root", root), copy_starter,
-                  folder, stops)]
+    return [
+        trial(
+            "import",
+            lambda root: script("capture_inputs.py", "--import-capture", folder / "run", "--output-root", root),
+            copy_contracts,
+            folder,
+            stops,
+        ),
+        trial("materialize", lambda root: script("materialize_seeded.py", "--root", root), copy_records, folder, stops),
+        trial("check", lambda root: script("check_workload_inputs.py", "--root", root), copy_starter, folder, stops),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", type=float, default=2e9, help="size of the imported run (default: 2e9)")
     parser.add_argument("--stops", type=int, default=8, help="times each command is stopped (default: 8)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
-                        help="where it is built (default: the system's folder for temporary files)")
-    parser.add_argument("--output", type=Path, default=SUMMARY, metavar="FILE",
-                        help="file to add to (default: results/summaries/tool_at_size.json)")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        metavar="DIR",
+        help="where it is built (default: the system's folder for temporary files)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=SUMMARY,
+        metavar="FILE",
+        help="file to add to (default: results/summaries/tool_at_size.json)",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-resume-", dir=options.scratch) as name:
         rows = trials(Path(name), int(options.bytes), options.stops)
     found = read_object(options.output) if options.output.exists() else {}
     write_json(options.output, found | {"resume": rows})
     print(json.dumps({"benchmark": "resume", "identical": all(row["identical"] for row in rows)}))
-
 
 
 if __name__ == "__main__":

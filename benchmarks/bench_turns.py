@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """How a solution's eager calls compare with themselves in two processes, by the way in which the two take turns.
 
-Every ratio comes from a new pair of processes on the first workload of the task's dev subset: CALLS calls a side, so many
-on end, on any CPU or both sides on one, which changes. Prints one JSON line for each way: the ratios of the medians of
-both sides, and the medians of the ratios of their calls in turn.
+Every ratio comes from a new pair of processes on the first workload of the task's dev subset: CALLS calls a side, so
+many on end, on any CPU or both sides on one, which changes. Prints one JSON line for each way: the ratios of the
+medians of both sides, and the medians of the ratios of their calls in turn.
 """
 
 import argparse
 import json
 import statistics
 from pathlib import Path
+
+from tqdm import tqdm
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.cli import positive, run_main
@@ -23,7 +25,6 @@ from inference_kernels.judge_run import Bench
 from inference_kernels.judge_solutions import find_solutions
 from inference_kernels.judge_stats import median_ratio
 from inference_kernels.judge_timing import Trial
-from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 150
@@ -76,9 +77,17 @@ def main() -> int:
         for way in tqdm(WAYS * options.pairs, disable=None, unit="pair"):
             found[way].append(new_pair(judge, definition, solution, case, way))
     for (on_end, one_cpu), ratios in found.items():
-        print(json.dumps({"solution": options.solution, "calls on end": on_end, "one CPU": one_cpu,
-                          "ratios of medians": [round(ratio, 4) for ratio, _ in ratios],
-                          "medians of ratios": [round(ratio, 4) for _, ratio in ratios]}))
+        print(
+            json.dumps(
+                {
+                    "solution": options.solution,
+                    "calls on end": on_end,
+                    "one CPU": one_cpu,
+                    "ratios of medians": [round(ratio, 4) for ratio, _ in ratios],
+                    "medians of ratios": [round(ratio, 4) for _, ratio in ratios],
+                }
+            )
+        )
     return 0
 
 

@@ -14,18 +14,31 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import generated_tree  # noqa: F401  (puts scripts/ on the path)
 import torch
+
+import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.cli import REPOSITORY, run_main
 from inference_kernels.errors import DatasetError
 from inference_kernels.files import write_text
-from inference_kernels.gdn_numerics import (DEFINITION, SUMMARY, captured_workloads, decays, exact, measure,
-                                            repeated, summary_text, synthetic)
+from inference_kernels.gdn_numerics import (
+    DEFINITION,
+    SUMMARY,
+    captured_workloads,
+    decays,
+    exact,
+    measure,
+    repeated,
+    summary_text,
+    synthetic,
+)
 
-GROUPS = {"captured": "Captured calls",
-          "captured rows": "Captured rows, repeated: lengths and sequence counts",
-          "synthetic lengths": "Synthetic: lengths and sequence counts", "synthetic decays": "Synthetic: decays",
-          "synthetic keys": "Synthetic: keys with a common part"}
+GROUPS = {
+    "captured": "Captured calls",
+    "captured rows": "Captured rows, repeated: lengths and sequence counts",
+    "synthetic lengths": "Synthetic: lengths and sequence counts",
+    "synthetic decays": "Synthetic: decays",
+    "synthetic keys": "Synthetic: keys with a common part",
+}
 SHAPES = [[64], [1000], [8192], [512] * 16, [144] * 56 + [128]]
 DECAYS = (1e-4, 0.1, 0.5, 0.9, 0.99, 0.999, 0.99999)
 SHARED = (0.5, 0.9, 1.0)
@@ -38,8 +51,12 @@ def cases(root: Path, largest: int):
     for uuid, inputs in workloads.items():
         yield "captured", f"captured {uuid[:8]}", inputs
     if not workloads:
-        raise DatasetError(expected=f"captured workloads of {DEFINITION}", where=str(root),
-                           found="none whose tensors are here", remedy="fetch them with git, or pass --root")
+        raise DatasetError(
+            expected=f"captured workloads of {DEFINITION}",
+            where=str(root),
+            found="none whose tensors are here",
+            remedy="fetch them with git, or pass --root",
+        )
     source = max(workloads, key=lambda uuid: workloads[uuid]["q"].shape[0])
     for lengths in SHAPES:
         if sum(lengths) <= largest:
@@ -68,24 +85,34 @@ def fla():
         log_decay = -inputs["A_log"].exp() * step
         state = inputs["state"].clone()
         output, _, _ = chunk_gated_delta_rule(
-            q=inputs["q"][None], k=inputs["k"][None], v=inputs["v"][None], g=log_decay[None],
-            beta=torch.sigmoid(inputs["b"].float())[None], scale=inputs["scale"], initial_state=state,
+            q=inputs["q"][None],
+            k=inputs["k"][None],
+            v=inputs["v"][None],
+            g=log_decay[None],
+            beta=torch.sigmoid(inputs["b"].float())[None],
+            scale=inputs["scale"],
+            initial_state=state,
             initial_state_indices=torch.arange(len(state), dtype=torch.int32, device=state.device),
-            cu_seqlens=inputs["cu_seqlens"], use_qk_l2norm_in_kernel=False)
+            cu_seqlens=inputs["cu_seqlens"],
+            use_qk_l2norm_in_kernel=False,
+        )
         return output[0], state
+
     return run
 
 
-MAKERS = {"flashinfer": lambda: solution("flashinfer"), "fla (sglang)": fla,
-          "triton": lambda: solution("triton"), "torch": lambda: solution("torch")}
+MAKERS = {
+    "flashinfer": lambda: solution("flashinfer"),
+    "fla (sglang)": fla,
+    "triton": lambda: solution("triton"),
+    "torch": lambda: solution("torch"),
+}
 
 
-def one_case(group: str, label: str, inputs: dict, implementations: dict,
-             device: str) -> tuple[dict, list[str]]:
+def one_case(group: str, label: str, inputs: dict, implementations: dict, device: str) -> tuple[dict, list[str]]:
     """The record of a case and what failed in it, in words."""
     quantiles = decays(inputs).flatten().quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64))
-    inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value
-              for name, value in inputs.items()}
+    inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
     truth, results, failed = exact(inputs), {}, []
     for name, run in implementations.items():
         try:
@@ -94,13 +121,22 @@ def one_case(group: str, label: str, inputs: dict, implementations: dict,
             failed.append(f"{name} on {label}, {len(inputs['q'])} tokens: {type(error).__name__}: {error}")
             continue
         results[name] = {key: measure(key, outputs[key], truth[key]) for key in truth}
-    return {"group": group, "label": label, "tokens": len(inputs["q"]), "sequences": len(inputs["state"]),
-            "decays": quantiles.tolist(), "results": results}, failed
+    return {
+        "group": group,
+        "label": label,
+        "tokens": len(inputs["q"]),
+        "sequences": len(inputs["state"]),
+        "decays": quantiles.tolist(),
+        "results": results,
+    }, failed
 
 
 def environment(device: str) -> dict[str, str]:
-    found = {"device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
-             "torch": torch.__version__, "triton": version("triton")}
+    found = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        "torch": torch.__version__,
+        "triton": version("triton"),
+    }
     for package in ("flashinfer-python", "sglang"):
         if importlib.util.find_spec(package.split("-")[0]):
             found[package] = version(package)
@@ -109,12 +145,10 @@ def environment(device: str) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=REPOSITORY,
-                        help="dataset root (default: this repository)")
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     parser.add_argument("--out", type=Path, help=f"summary file (default: {SUMMARY} below the root)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the machinery")
-    parser.add_argument("--implementations", nargs="+", choices=sorted(MAKERS),
-                        default=list(MAKERS))
+    parser.add_argument("--implementations", nargs="+", choices=sorted(MAKERS), default=list(MAKERS))
     parser.add_argument("--largest", type=int, default=8192, metavar="TOKENS", help="leave out longer cases")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("highest")
@@ -124,10 +158,13 @@ def main() -> int:
         record, wrong = one_case(group, label, inputs, implementations, options.device)
         records.append(record)
         failed += wrong
-        states = ", ".join(f"{name} {result['new_state']['error_over_rms']:.1e}"
-                           for name, result in record["results"].items())
-        print(f"{label}, {record['tokens']} tokens, {record['sequences']} sequences: state error over rms: "
-              f"{states}", flush=True)
+        states = ", ".join(
+            f"{name} {result['new_state']['error_over_rms']:.1e}" for name, result in record["results"].items()
+        )
+        print(
+            f"{label}, {record['tokens']} tokens, {record['sequences']} sequences: state error over rms: {states}",
+            flush=True,
+        )
     out = options.out or options.root / SUMMARY
     write_text(out, summary_text(records, GROUPS, environment(options.device)))
     for line in failed:

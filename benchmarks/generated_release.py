@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from generated_tree import ENGINE, MODEL, copy_contracts
-
 from inference_kernels.constraints import names_in
 from inference_kernels.definitions import const_axes, load_definition, resolve_shape, var_axes
 from inference_kernels.lfs import FIRST_LINE
@@ -32,17 +31,22 @@ PLAN = {
     "dense_gemm_bf16_nt_n4096_k12288": (31, 0, {"M": 4096}, {}),
     "grouped_gemm_fp8_fp4_e384_n4608_k5120_g32": (52, 0, {"M": 8192}, {}),
     "grouped_gemm_fp8_fp4_e384_n5120_k2304_g32": (52, 0, {"M": 8192}, {}),
-    "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512": (
-        42, 0, {"N4": 2048, "N8": 64}, {"B": 8, "P8": 64, "P4": 64}),
+    "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512": (42, 0, {"N4": 2048, "N8": 64}, {"B": 8, "P8": 64, "P4": 64}),
     "sparse_mla_prefill_bf16_h64_d512_s128": (15, 0, {"S": 2048, "T": 4096}, {}),
     "sparse_mla_prefill_bf16_h64_d512_s640": (15, 0, {"S": 2048, "T": 4096}, {}),
     "expert_router_bf16_h5120_e384_top6": (50, 50, {"M": 2048}, {}),
     "sparse_index_select_bf16_h4_d128_topk512_blk4": (
-        192, 536, {"num_tokens": 4096, "num_pages": 1024},
-        {"num_seqs": 1, "page_size": 64, "max_pages": 1024}),
+        192,
+        536,
+        {"num_tokens": 4096, "num_pages": 1024},
+        {"num_seqs": 1, "page_size": 64, "max_pages": 1024},
+    ),
     "sparse_gqa_bf16_h24_kv2_d256_topk512_blk4": (
-        192, 537, {"num_tokens": 4096, "num_pages": 512},
-        {"num_seqs": 1, "page_size": 64, "max_pages": 512}),
+        192,
+        537,
+        {"num_tokens": 4096, "num_pages": 512},
+        {"num_seqs": 1, "page_size": 64, "max_pages": 512},
+    ),
     "gdn_decode_qk4_v8_d128_k_last": (77, 0, {"batch_size": 64}, {}),
     "gdn_prefill_qk4_v8_d128_k_last": (77, 0, {"total_seq_len": 8192}, {"num_seqs": 1, "len_cu_seqlens": 2}),
     "block_causal_attention_empty_prefix_h32_d128": (20, 0, {"S": 4096}, {}),
@@ -161,8 +165,10 @@ class Tree:
             outputs[key] = self._item(name, tensor)
         count, total, *_ = PLAN[name]
         places = range(total * number // count, total * (number + 1) // count)
-        extra = {f"engine_{place}": self._item(name, self._marked("float32", (SMALLEST,), f"{name} {place}"))
-                 for place in places}
+        extra = {
+            f"engine_{place}": self._item(name, self._marked("float32", (SMALLEST,), f"{name} {place}"))
+            for place in places
+        }
         workload = {"axes": axes, "inputs": inputs, "uuid": workload_uuid(name, inputs)}
         return workload, record(name, workload, outputs, extra, number)
 
@@ -201,16 +207,22 @@ def record(name: str, workload: dict, outputs: dict, auxiliary: dict, number: in
     tensors = [key for key, item in workload["inputs"].items() if item["type"] == "safetensors"]
     errors = {key: {"tolerance_used": (number % 97 + 1) / 100} for key in outputs}
     return {
-        "workload": workload["uuid"], "definition": name, "class": "published" if outputs else "contest",
-        "model": MODEL, "engine": ENGINE, "hardware": {"device": "none"}, "request": {"case": "benchmark"},
-        "operation": {"call_path": "none", "layer": number, "step": None, "phase": "none",
-                      "ranks_gathered": 1},
-        "adaptations": [], "outputs": outputs, "auxiliary": auxiliary,
+        "workload": workload["uuid"],
+        "definition": name,
+        "class": "published" if outputs else "contest",
+        "model": MODEL,
+        "engine": ENGINE,
+        "hardware": {"device": "none"},
+        "request": {"case": "benchmark"},
+        "operation": {"call_path": "none", "layer": number, "step": None, "phase": "none", "ranks_gathered": 1},
+        "adaptations": [],
+        "outputs": outputs,
+        "auxiliary": auxiliary,
         "statistics": {key: figures for key in [*tensors, *outputs]},
-        "replay": {"criterion": {}, "device": "none", "errors": errors, "passed": True}}
+        "replay": {"criterion": {}, "device": "none", "errors": errors, "passed": True},
+    }
 
 
 def allocated_bytes(root: Path) -> int:
     """What the files of a tree take on the disk."""
-    return sum(os.lstat(Path(folder, name)).st_blocks * 512
-               for folder, _, names in os.walk(root) for name in names)
+    return sum(os.lstat(Path(folder, name)).st_blocks * 512 for folder, _, names in os.walk(root) for name in names)

@@ -14,8 +14,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from inference_kernels.definitions import load_definition  # noqa: E402
 from inference_kernels.dev_subset import write_dev  # noqa: E402
 from inference_kernels.files import write_json  # noqa: E402
-from inference_kernels.records import (tensor_reference, workload_uuid, write_captures,  # noqa: E402
-                                       write_workloads)
+from inference_kernels.records import tensor_reference, workload_uuid, write_captures, write_workloads  # noqa: E402
 from inference_kernels.run_folder import FORMAT, MANIFEST, VERSION  # noqa: E402
 from inference_kernels.tensors import tensor_file_header  # noqa: E402
 
@@ -47,11 +46,20 @@ def calls(folder: Path, prefix: str, count: int) -> list[tuple[dict, dict]]:
     for call in range(count):
         inputs = {"A": {"type": "safetensors"} | item(2 * call + 1), "B": {"type": "safetensors"} | weight}
         uuid = workload_uuid(NAME, inputs)
-        record = {"workload": uuid, "definition": NAME, "class": "seeded", "model": MODEL, "engine": ENGINE,
-                  "hardware": {"device": "none"}, "request": {"case": "benchmark"},
-                  "operation": {"call_path": "none", "layer": None, "step": None, "phase": "none",
-                                "ranks_gathered": 1},
-                  "adaptations": [], "outputs": {"C": item(2 * call + 2)}, "auxiliary": {}, "statistics": {}}
+        record = {
+            "workload": uuid,
+            "definition": NAME,
+            "class": "seeded",
+            "model": MODEL,
+            "engine": ENGINE,
+            "hardware": {"device": "none"},
+            "request": {"case": "benchmark"},
+            "operation": {"call_path": "none", "layer": None, "step": None, "phase": "none", "ranks_gathered": 1},
+            "adaptations": [],
+            "outputs": {"C": item(2 * call + 2)},
+            "auxiliary": {},
+            "statistics": {},
+        }
         pairs.append(({"axes": {"M": ROWS}, "inputs": inputs, "uuid": uuid}, record))
     return pairs
 
@@ -83,10 +91,15 @@ def capture_run(run: Path, size: int) -> int:
     for workload, record in calls(folder, f"blob/{NAME}", size // (2 * FILE_BYTES)):
         write_json(run / "calls" / f"{workload['uuid']}.json", {"workload": workload, "record": record})
         write_json(run / "validation" / f"{workload['uuid']}.json", REPLAY)
-    files = {path.relative_to(run).as_posix(): {"size": path.stat().st_size, "sha256": _digest(path)}
-             for path in sorted(run.rglob("*")) if path.is_file()}
-    write_json(run / MANIFEST, {"format": FORMAT, "version": VERSION, "complete": True, "settings": {},
-                                "cases": {}, "files": files})
+    files = {
+        path.relative_to(run).as_posix(): {"size": path.stat().st_size, "sha256": _digest(path)}
+        for path in sorted(run.rglob("*"))
+        if path.is_file()
+    }
+    write_json(
+        run / MANIFEST,
+        {"format": FORMAT, "version": VERSION, "complete": True, "settings": {}, "cases": {}, "files": files},
+    )
     return len(list(folder.iterdir()))
 
 

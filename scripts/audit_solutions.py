@@ -27,8 +27,9 @@ def main() -> int:
             for record in judge_audit.audit(judge, definition, solution, only):
                 judge_report.append(options.report, record)
                 records.append(record)
-    print_table([judge_audit.table_row(record, judge_report.table_row(record)) for record in records],
-                judge_audit.COLUMNS)
+    print_table(
+        [judge_audit.table_row(record, judge_report.table_row(record)) for record in records], judge_audit.COLUMNS
+    )
     for line in judge_report.troubles(records) + notes(records):
         print(line)
     counts = judge_report.counts(records)
@@ -45,8 +46,7 @@ def notes(records: list[dict]) -> list[str]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     judge_cli.add_options(parser)
-    parser.add_argument("--report", type=Path, required=True, metavar="FILE",
-                        help="JSON lines, one a workload")
+    parser.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one a workload")
     parser.add_argument("--solution", metavar="NAME", help="this solution only")
     parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
     return parser.parse_args()

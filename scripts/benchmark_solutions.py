@@ -50,16 +50,17 @@ def run(options: argparse.Namespace, judge, solution: dict, skip: set) -> list[d
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     judge_cli.add_options(parser)
-    parser.add_argument("--report", type=Path, required=True, metavar="FILE",
-                        help="JSON lines, one a workload")
-    parser.add_argument("--resume", action="store_true",
-                        help="continue a report of this machine: skip what passed")
+    parser.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one a workload")
+    parser.add_argument("--resume", action="store_true", help="continue a report of this machine: skip what passed")
     parser.add_argument("--solution", metavar="NAME", help="this solution only")
     parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
-    parser.add_argument("--compare-to", choices=("reference", "capture"), default="reference",
-                        help="truth: the definition's reference (default), or the engine's saved outputs")
-    parser.add_argument("--traces", type=Path, metavar="DIR",
-                        help="also append native Traces below this folder")
+    parser.add_argument(
+        "--compare-to",
+        choices=("reference", "capture"),
+        default="reference",
+        help="truth: the definition's reference (default), or the engine's saved outputs",
+    )
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="also append native Traces below this folder")
     return parser.parse_args()
 
 

@@ -13,12 +13,11 @@ from inference_kernels.cli import REPOSITORY, fail, run_main
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY,
-                        help="dataset root (default: this repository)")
-    parser.add_argument("--output", type=Path, metavar="FILE",
-                        help="the page (default: results/explorer.html of the root)")
-    parser.add_argument("--check", action="store_true",
-                        help="change nothing; exit 1 if the page is out of date")
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="the page (default: results/explorer.html of the root)"
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is out of date")
     options = parser.parse_args()
     from inference_kernels import explorer_page
     from inference_kernels.definitions import require_dataset

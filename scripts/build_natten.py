@@ -16,8 +16,9 @@ from inference_kernels.natten_build import VERSION, build
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="new folder")
-    parser.add_argument("--source", type=Path, metavar="FILE",
-                        help=f"natten-{VERSION}.tar.gz (default: pip downloads it)")
+    parser.add_argument(
+        "--source", type=Path, metavar="FILE", help=f"natten-{VERSION}.tar.gz (default: pip downloads it)"
+    )
     options = parser.parse_args()
     extension = build(options.output, options.source, lambda line: print(line, file=sys.stderr, flush=True))
     print_json({"extension": str(extension), "use": f"export PYTHONPATH={options.output.resolve()}"})

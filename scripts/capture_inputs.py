@@ -19,10 +19,19 @@ def parse() -> argparse.Namespace:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--import-capture", type=Path, metavar="RUN", help="folder of a complete capture run")
     action.add_argument("--replay-root", type=Path, metavar="ROOT", help="dataset whose workloads are replayed")
-    parser.add_argument("--output-root", type=Path, default=Path("."), metavar="ROOT",
-                        help="dataset that receives an import; must hold the definitions (default: .)")
-    parser.add_argument("--store", choices=("workloads", "starter"), default="workloads",
-                        help="where imported tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)")
+    parser.add_argument(
+        "--output-root",
+        type=Path,
+        default=Path("."),
+        metavar="ROOT",
+        help="dataset that receives an import; must hold the definitions (default: .)",
+    )
+    parser.add_argument(
+        "--store",
+        choices=("workloads", "starter"),
+        default="workloads",
+        help="where imported tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)",
+    )
     parser.add_argument("--device", default="cpu", help="device of a replay: cpu, cuda, cuda:1 ... (default: cpu)")
     parser.add_argument("--definition", metavar="NAME", help="replay this definition only")
     return parser.parse_args()
@@ -51,8 +60,9 @@ def replay(root: Path, device: str, only: str | None) -> int:
     require_dataset(root)
     if only:
         load_definition(root, only)
-    results = list(progress(library.replay_root(root, device, only), library.count_workloads(root, only),
-                            "replay", "workload"))
+    results = list(
+        progress(library.replay_root(root, device, only), library.count_workloads(root, only), "replay", "workload")
+    )
     print_table(replay_rows(results), REPLAY_COLUMNS)
     for line in replay_troubles(results):
         print(line)

@@ -19,22 +19,22 @@ from inference_kernels.llm_profiles import KINDS, PROFILES
 
 
 def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(description=__doc__,
-     formatter_class=argparse.RawDescriptionHelpFormatter)
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = result.add_argument
     add("--kind", required=True, choices=KINDS, help="architecture")
     add("--model-path", required=True, type=Path, metavar="DIR", help="checkpoint")
     add("--output-root", required=True, type=Path, metavar="RUN", help="new folder, or the run to resume")
-    add("--case", action="append", metavar="NAME",
-        help="requests to send; repeatable (default: see the profile)")
-    add("--profile", default="seeded", choices=sorted(PROFILES),
-        help="flags, layers and cases (default: seeded)")
-    add("--max-output-tokens", type=int, metavar="N",
-        help="cap the output of every request, for a quick check")
-    add("--context-limit", type=int, metavar="N",
-        help="context length of the engine (default: the profile's)")
-    add("--engine-flag", action="append", default=[], metavar="NAME=JSON",
-        help="override a flag of sglang.Engine; repeatable, recorded")
+    add("--case", action="append", metavar="NAME", help="requests to send; repeatable (default: see the profile)")
+    add("--profile", default="seeded", choices=sorted(PROFILES), help="flags, layers and cases (default: seeded)")
+    add("--max-output-tokens", type=int, metavar="N", help="cap the output of every request, for a quick check")
+    add("--context-limit", type=int, metavar="N", help="context length of the engine (default: the profile's)")
+    add(
+        "--engine-flag",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="override a flag of sglang.Engine; repeatable, recorded",
+    )
     add("--model-id", help="of a published checkpoint (default: the one that the profile names)")
     add("--model-revision", help="of a published checkpoint")
     add("--only-serve", action="store_true", help="serve the cases and leave the run to be validated")
@@ -52,17 +52,25 @@ def options(arguments: argparse.Namespace, refuse) -> Options:
             refuse(f"--case {name!r}: choose from {', '.join(cases) or 'none'}")
     chosen = arguments.case or [name for name, case in cases.items() if case.default]
     if not chosen:
-        refuse(f"profile {arguments.profile} of {arguments.kind} has no cases: its workloads "
-               f"come from import_mlsys26_gdn.py")
+        refuse(
+            f"profile {arguments.profile} of {arguments.kind} has no cases: its workloads "
+            f"come from import_mlsys26_gdn.py"
+        )
     for name in ("max_output_tokens", "context_limit"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             refuse(f"--{name.replace('_', '-')} must be >= 1")
     return Options(
-        kind=arguments.kind, model_path=arguments.model_path, run=arguments.output_root,
-        cases=[name for name in cases if name in chosen], profile_name=arguments.profile,
-        max_output_tokens=arguments.max_output_tokens, context_limit=arguments.context_limit,
+        kind=arguments.kind,
+        model_path=arguments.model_path,
+        run=arguments.output_root,
+        cases=[name for name in cases if name in chosen],
+        profile_name=arguments.profile,
+        max_output_tokens=arguments.max_output_tokens,
+        context_limit=arguments.context_limit,
         engine_flags=dict(engine_flag(text, refuse) for text in arguments.engine_flag),
-        model_id=arguments.model_id, model_revision=arguments.model_revision)
+        model_id=arguments.model_id,
+        model_revision=arguments.model_revision,
+    )
 
 
 def engine_flag(text: str, refuse) -> tuple[str, Any]:

@@ -23,12 +23,19 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="device of the references (default: cpu)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every single result to FILE")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--write-summary", action="store_true",
-                      help="also update results/summaries/discrimination.json, which the pages show")
-    mode.add_argument("--choose-dev", action="store_true",
-                      help="instead: fill `dev` of the tasks from the workloads that exist")
-    mode.add_argument("--self-test", action="store_true",
-                      help="instead: every reference, built as a native solution, must pass its own task")
+    mode.add_argument(
+        "--write-summary",
+        action="store_true",
+        help="also update results/summaries/discrimination.json, which the pages show",
+    )
+    mode.add_argument(
+        "--choose-dev", action="store_true", help="instead: fill `dev` of the tasks from the workloads that exist"
+    )
+    mode.add_argument(
+        "--self-test",
+        action="store_true",
+        help="instead: every reference, built as a native solution, must pass its own task",
+    )
     options = parser.parse_args()
     from inference_kernels import available, definitions, files, replay
 
@@ -51,7 +58,8 @@ def main() -> int:
 
 
 def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict]:
-    from inference_kernels import discrimination, discrimination_report as report, records
+    from inference_kernels import discrimination, records
+    from inference_kernels import discrimination_report as report
 
     work = progress(chosen, len(chosen), "discriminate", "definition")
     measured = [discrimination.measure(options.root, item, classes, options.device) for item in work]
@@ -60,28 +68,42 @@ def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict)
         print(line)
     if options.write_summary:
         known = {name: True for name in report.read_summary(options.root) if options.definition}
-        known |= {definition["name"]: bool(records.read_workloads(options.root, definition))
-                  for definition in chosen}
+        known |= {definition["name"]: bool(records.read_workloads(options.root, definition)) for definition in chosen}
         print(report.write_summary(options.root, measured, known).relative_to(options.root))
     return [item.to_json() for item in measured], report.counts(measured)
 
 
 def self_test(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
-    from inference_kernels import report, self_test as tests
+    from inference_kernels import report
+    from inference_kernels import self_test as tests
 
     work = progress(chosen, len(chosen), "self-test", "definition")
-    tested = [result for definition in work
-              for result in tests.self_test(options.root, definition, classes, options.device)]
+    tested = [
+        result for definition in work for result in tests.self_test(options.root, definition, classes, options.device)
+    ]
     print_table(report.replay_rows(tested), report.REPLAY_COLUMNS)
     for line in report.replay_troubles(tested):
         print(line)
     totals = report.replay_counts(tested)
     broken = {f"{item.definition} {item.workload}": item.non_finite for item in tested if item.non_finite}
-    results = [{"definition": item.definition, "workload": item.workload, "class": item.data_class,
-                "status": item.status, "reason": item.reason, "errors": item.errors,
-                "non_finite": item.non_finite} for item in tested]
-    return results, {"tested": totals["replayed"], "errors": totals["failed"], "skipped": totals["skipped"],
-                     "non_finite": broken}
+    results = [
+        {
+            "definition": item.definition,
+            "workload": item.workload,
+            "class": item.data_class,
+            "status": item.status,
+            "reason": item.reason,
+            "errors": item.errors,
+            "non_finite": item.non_finite,
+        }
+        for item in tested
+    ]
+    return results, {
+        "tested": totals["replayed"],
+        "errors": totals["failed"],
+        "skipped": totals["skipped"],
+        "non_finite": broken,
+    }
 
 
 def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
@@ -93,9 +115,15 @@ def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dic
         found = available.available_workloads(root, definition, classes)
         uuids = dev_subset.choose_dev(tasks.read_task(root, name), found)
         kinds = [item.data_class for item in found if item.uuid in uuids]
-        results.append({"definition": name, "workloads": len(found), "dev": len(uuids),
-                        "classes": ", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))),
-                        "changed": "yes" if dev_subset.write_dev(root, name, uuids) else "no"})
+        results.append(
+            {
+                "definition": name,
+                "workloads": len(found),
+                "dev": len(uuids),
+                "classes": ", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))),
+                "changed": "yes" if dev_subset.write_dev(root, name, uuids) else "no",
+            }
+        )
     print_table(results, DEV_COLUMNS)
     return results, {"tasks": len(results), "changed": sum(row["changed"] == "yes" for row in results)}
 

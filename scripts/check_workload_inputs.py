@@ -15,8 +15,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     parser.add_argument("--definition", metavar="NAME", help="check this definition only")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N",
-                        help="files hashed at a time (default: one for each core)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count(),
+        metavar="N",
+        help="files hashed at a time (default: one for each core)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the summary and all findings here")
     options = parser.parse_args()
     from inference_kernels import check

@@ -14,9 +14,14 @@ from inference_kernels.cli import REPOSITORY, print_json, run_main
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("environments", nargs="*", type=Path, metavar="ENVIRONMENT",
-                        default=[REPOSITORY / ".venv", REPOSITORY / ".venv-engine"],
-                        help="virtual environments to read (default: .venv .venv-engine)")
+    parser.add_argument(
+        "environments",
+        nargs="*",
+        type=Path,
+        metavar="ENVIRONMENT",
+        default=[REPOSITORY / ".venv", REPOSITORY / ".venv-engine"],
+        help="virtual environments to read (default: .venv .venv-engine)",
+    )
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="root whose file is written")
     options = parser.parse_args()
     from inference_kernels import files, licences
@@ -26,8 +31,12 @@ def main() -> int:
     for environment in options.environments:
         found = sorted(environment.glob("lib/python3*/site-packages"))
         if not found:
-            raise EnvironmentMissing(expected="a virtual environment", found="none", where=str(environment),
-                                     remedy="run `make install` and `make engine`")
+            raise EnvironmentMissing(
+                expected="a virtual environment",
+                found="none",
+                where=str(environment),
+                remedy="run `make install` and `make engine`",
+            )
         folders += found
     found = licences.package_rows(distributions(path=[str(folder) for folder in folders]))
     rows = licences.merged_rows(found, options.root)

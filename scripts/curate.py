@@ -50,8 +50,16 @@ def plan_rows(plan: Any) -> list[dict[str, Any]]:
     sizes: Counter = Counter()
     for item in plan.dropped:
         sizes[item.kind, item.definition, item.reason] += item.bytes
-    return [{"dropped": kind, "definition": name, "count": count, "bytes": sizes[kind, name, reason] or "",
-             "reason": reason} for (kind, name, reason), count in groups.items()]
+    return [
+        {
+            "dropped": kind,
+            "definition": name,
+            "count": count,
+            "bytes": sizes[kind, name, reason] or "",
+            "reason": reason,
+        }
+        for (kind, name, reason), count in groups.items()
+    ]
 
 
 if __name__ == "__main__":

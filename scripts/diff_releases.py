@@ -17,11 +17,11 @@ DETAIL_LIMIT = 120
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("releases", nargs="*", metavar="ROOT",
-                        help="two dataset roots: the old one, the new one")
+    parser.add_argument("releases", nargs="*", metavar="ROOT", help="two dataset roots: the old one, the new one")
     parser.add_argument("--git", nargs=2, metavar=("OLD", "NEW"), help="two revisions instead")
-    parser.add_argument("--repository", type=Path, default=REPOSITORY,
-                        help="git repository of --git (default: this one)")
+    parser.add_argument(
+        "--repository", type=Path, default=REPOSITORY, help="git repository of --git (default: this one)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every single difference to FILE")
     options = parser.parse_args()
     names = options.git or options.releases
@@ -29,16 +29,24 @@ def main() -> int:
         parser.error("pass two dataset roots, or --git OLD NEW")
     from inference_kernels import files, release_diff, release_files
 
-    old, new = (release_diff.read_release(release_files.from_git(options.repository, name) if options.git
-                                          else release_files.from_folder(Path(name)), name) for name in names)
+    old, new = (
+        release_diff.read_release(
+            release_files.from_git(options.repository, name) if options.git else release_files.from_folder(Path(name)),
+            name,
+        )
+        for name in names
+    )
     changes = release_diff.compare_releases(old, new)
     if changes:
         print_table(table_rows(changes), COLUMNS)
     else:
         print("no difference")
-    result = {"old": names[0], "new": names[1],
-              "classes": [release_diff.class_counts(item) for item in (old, new)],
-              "differences": len(changes)} | release_diff.counts(changes)
+    result = {
+        "old": names[0],
+        "new": names[1],
+        "classes": [release_diff.class_counts(item) for item in (old, new)],
+        "differences": len(changes),
+    } | release_diff.counts(changes)
     if options.json:
         files.write_json(options.json, result | {"changes": [change.to_json() for change in changes]})
     print_json(result)
@@ -55,9 +63,14 @@ def table_rows(changes: list[Any]) -> list[dict[str, Any]]:
         numbers = Counter(change.change for change in group)
         details = list(dict.fromkeys(describe(change) for change in group))
         text = "; ".join(filter(None, details))
-        rows.append({"kind": kind, "definition": definition,
-                     **{key: numbers[key] for key in ("added", "removed", "changed")},
-                     "details": text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT - 4] + " ..."})
+        rows.append(
+            {
+                "kind": kind,
+                "definition": definition,
+                **{key: numbers[key] for key in ("added", "removed", "changed")},
+                "details": text if len(text) <= DETAIL_LIMIT else text[: DETAIL_LIMIT - 4] + " ...",
+            }
+        )
     return rows
 
 

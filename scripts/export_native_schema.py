@@ -20,8 +20,10 @@ def main() -> int:
     stale = [path for path, text in schemas.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if options.check:
-            fail(f"{path.name}: expected the schema of the installed models; found a difference; "
-                 "run: python scripts/export_native_schema.py")
+            fail(
+                f"{path.name}: expected the schema of the installed models; found a difference; "
+                "run: python scripts/export_native_schema.py"
+            )
         else:
             write_text(path, schemas[path])
             print(path.name)

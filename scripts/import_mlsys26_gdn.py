@@ -26,35 +26,67 @@ def main() -> int:
     if not options.source:
         contest_download.require_commit(revision)
         if options.dry_run:
-            print_json({"dry_run": True, "dataset": contest_source.DATASET, "revision": revision,
-                        "files": contest_download.PATTERNS, "folder": str(tree)})
+            print_json(
+                {
+                    "dry_run": True,
+                    "dataset": contest_source.DATASET,
+                    "revision": revision,
+                    "files": contest_download.PATTERNS,
+                    "folder": str(tree),
+                }
+            )
             return 0
         contest_download.download(revision, tree)
     sources = contest_source.read_tree(tree, options.output_root)
     print_table(source_rows(sources, contest_source.EXPECTED), COLUMNS)
     if options.dry_run:
-        print_json({"dry_run": True, "revision": revision, "workloads": len(sources),
-                    "bytes": sum(source.tensor_bytes for source in sources)})
+        print_json(
+            {
+                "dry_run": True,
+                "revision": revision,
+                "workloads": len(sources),
+                "bytes": sum(source.tensor_bytes for source in sources),
+            }
+        )
         return 0
     return convert_and_import(options, tree, revision, sources)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=Path, metavar="FOLDER",
-                        help="a copy of the dataset: a clone, a download or a snapshot of the Hub's cache")
-    parser.add_argument("--revision", metavar="COMMIT",
-                        help="commit to download (default: the pinned one); with --source, what the copy is")
-    parser.add_argument("--output-root", type=Path, default=Path("."), metavar="ROOT",
-                        help="dataset that receives the workloads; must hold the definitions (default: .)")
-    parser.add_argument("--store", choices=("workloads", "starter"), default="workloads",
-                        help="where tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)")
+    parser.add_argument(
+        "--source",
+        type=Path,
+        metavar="FOLDER",
+        help="a copy of the dataset: a clone, a download or a snapshot of the Hub's cache",
+    )
+    parser.add_argument(
+        "--revision",
+        metavar="COMMIT",
+        help="commit to download (default: the pinned one); with --source, what the copy is",
+    )
+    parser.add_argument(
+        "--output-root",
+        type=Path,
+        default=Path("."),
+        metavar="ROOT",
+        help="dataset that receives the workloads; must hold the definitions (default: .)",
+    )
+    parser.add_argument(
+        "--store",
+        choices=("workloads", "starter"),
+        default="workloads",
+        help="where tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)",
+    )
     parser.add_argument("--device", default="cpu", help="device that runs the references (default: cpu)")
-    parser.add_argument("--work-directory", type=Path, metavar="DIR",
-                        default=REPOSITORY / "results" / "contest",
-                        help="holds the download and the converted run (default: results/contest)")
-    parser.add_argument("--json", type=Path, metavar="FILE",
-                        help="write a receipt for every workload to FILE")
+    parser.add_argument(
+        "--work-directory",
+        type=Path,
+        metavar="DIR",
+        default=REPOSITORY / "results" / "contest",
+        help="holds the download and the converted run (default: results/contest)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a receipt for every workload to FILE")
     parser.add_argument("--dry-run", action="store_true", help="check the source, say what would be imported")
     return parser.parse_args()
 
@@ -64,10 +96,16 @@ def source_rows(sources: list[Any], expected: dict[str, int]) -> list[dict[str, 
     for name, count in expected.items():
         mine = [source for source in sources if source.definition["name"] == name]
         dropped = sorted({item for source in mine for item in source.dropped})
-        rows.append({"definition": name, "workloads": len(mine), "expected": count,
-                     "bytes": sum(source.tensor_bytes for source in mine),
-                     "zero state": sum(bool(source.zeros) for source in mine),
-                     "inputs left out": ", ".join(dropped) or "-"})
+        rows.append(
+            {
+                "definition": name,
+                "workloads": len(mine),
+                "expected": count,
+                "bytes": sum(source.tensor_bytes for source in mine),
+                "zero state": sum(bool(source.zeros) for source in mine),
+                "inputs left out": ", ".join(dropped) or "-",
+            }
+        )
     return rows
 
 
@@ -78,8 +116,9 @@ def convert_and_import(options: argparse.Namespace, tree: Path, revision: str, s
     from inference_kernels.run_folder import RunFolder
 
     require_device(options.device)
-    settings = contest_import.run_settings(options.output_root, revision,
-                                           workload_digests(tree, options.output_root), list(EXPECTED))
+    settings = contest_import.run_settings(
+        options.output_root, revision, workload_digests(tree, options.output_root), list(EXPECTED)
+    )
     folder = options.work_directory / contest_import.run_name(settings)
     run = RunFolder.open(folder, settings)
     converted = contest_import.convert(sources, tree, run, options.device)
@@ -95,8 +134,17 @@ def convert_and_import(options: argparse.Namespace, tree: Path, revision: str, s
     importer.check_starter_limits(places, folder, options.output_root)
     copied = sum(progress(importer.copy_tensors(folder, options.output_root, places), len(places), "import"))
     new = importer.merge_records(options.output_root, calls, places)
-    print_json({"revision": revision, "source_workloads": len(sources), "failed": len(failed),
-                "workloads": len(calls), "new_workloads": new, "tensors": len(places), "new_tensors": copied})
+    print_json(
+        {
+            "revision": revision,
+            "source_workloads": len(sources),
+            "failed": len(failed),
+            "workloads": len(calls),
+            "new_workloads": new,
+            "tensors": len(places),
+            "new_tensors": copied,
+        }
+    )
     return 1 if failed else 0
 
 

@@ -47,12 +47,17 @@ def show(pairs: list, result: dict) -> None:
     rows = []
     for one, other in pairs:
         own, theirs = (record.get("timing", {}).get(one["timed"], {}) for record in (one, other))
-        rows.append({"workload": one["workload"][:8], "status": one["status"],
-                     "axes": ", ".join(f"{name}={size}" for name, size in one["axes"].items()),
-                     "speedup": number(speedup(one, other)),
-                     "candidate us": number(own.get("median_us")),
-                     "baseline us": number(theirs.get("median_us")),
-                     "floor ratio": number(own.get("floor_ratio"))})
+        rows.append(
+            {
+                "workload": one["workload"][:8],
+                "status": one["status"],
+                "axes": ", ".join(f"{name}={size}" for name, size in one["axes"].items()),
+                "speedup": number(speedup(one, other)),
+                "candidate us": number(own.get("median_us")),
+                "baseline us": number(theirs.get("median_us")),
+                "floor ratio": number(own.get("floor_ratio")),
+            }
+        )
     print_table(rows, COLUMNS)
     for line in troubles([one for one, _ in pairs]):
         print(line)
@@ -67,15 +72,18 @@ def show(pairs: list, result: dict) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("candidate", type=Path, help="a native Solution JSON, or a folder with main.py")
     judge_cli.add_options(parser)
     parser.add_argument("--task", metavar="NAME", help="definition that a folder solves")
-    parser.add_argument("--baseline", metavar="NAME",
-                        help="compare with this solution instead of the task's baseline")
-    parser.add_argument("--duels", type=positive, default=1, metavar="N",
-                        help="whole comparisons, each in new processes, of which the mean counts (default: 1)")
+    parser.add_argument("--baseline", metavar="NAME", help="compare with this solution instead of the task's baseline")
+    parser.add_argument(
+        "--duels",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="whole comparisons, each in new processes, of which the mean counts (default: 1)",
+    )
     return parser.parse_args()
 
 

@@ -10,22 +10,34 @@ from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--run", type=Path, metavar="RUN",
-                        help="complete a capture run that was packed without them, instead of a dataset")
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="RUN",
+        help="complete a capture run that was packed without them, instead of a dataset",
+    )
     parser.add_argument("--definition", metavar="NAME", help="only what this definition reads")
-    parser.add_argument("--all", action="store_true",
-                        help="also the expert banks of several GB (default: tensors up to 1 GiB)")
+    parser.add_argument(
+        "--all", action="store_true", help="also the expert banks of several GB (default: tensors up to 1 GiB)"
+    )
     options = parser.parse_args()
     from inference_kernels import materialize
 
     root = options.run or options.root
-    files = materialize.run_generated_files(root) if options.run \
-        else materialize.generated_files(root, options.definition)
+    files = (
+        materialize.run_generated_files(root) if options.run else materialize.generated_files(root, options.definition)
+    )
     small = [item for item in files if options.all or item.recipe.nbytes <= materialize.SIZE_LIMIT]
     done = progress(materialize.materialize(root, small), len(small), "materialize")
     written = sum(new for _, new in done)
-    print_json({"written": written, "present": len(small) - written, "skipped_by_size": len(files) - len(small),
-                "bytes": sum(item.recipe.nbytes for item in small)})
+    print_json(
+        {
+            "written": written,
+            "present": len(small) - written,
+            "skipped_by_size": len(files) - len(small),
+            "bytes": sum(item.recipe.nbytes for item in small),
+        }
+    )
     return 0
 
 

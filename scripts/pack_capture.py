@@ -28,8 +28,8 @@ class Parts:
             if not self.room:
                 self.close()
                 self.files.append(self.stem.with_name(f"{self.stem.name}.{len(self.files):02d}"))
-                self.stream, self.room = open(self.files[-1], "wb"), self.limit
-            taken = self.stream.write(view[:self.room])
+                self.stream, self.room = self.files[-1].open("wb"), self.limit
+            taken = self.stream.write(view[: self.room])
             self.room -= taken
             view = view[taken:]
         return len(data)
@@ -40,8 +40,7 @@ class Parts:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="NAME=RUN", help="name in the archive and folder")
     parser.add_argument("--output", required=True, type=Path, metavar="OUT", help="folder of the parts")
     parser.add_argument("--part-bytes", type=int, default=15 * 2**20, metavar="N", help="default 15 MiB")

@@ -14,13 +14,12 @@ from inference_kernels.cli import REPOSITORY, fail, run_main
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY,
-                        help="dataset root (default: this repository)")
-    parser.add_argument("--output", type=Path, metavar="DIR",
-                        help="folder of the figures (default: docs/figures of the root)")
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder of the figures (default: docs/figures of the root)"
+    )
     parser.add_argument("--definition", metavar="NAME", help="only the shapes of this definition")
-    parser.add_argument("--check", action="store_true",
-                        help="change nothing; exit 1 if a figure is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a figure is out of date")
     options = parser.parse_args()
     from inference_kernels import figures
     from inference_kernels.definitions import require_dataset

@@ -14,24 +14,39 @@ from inference_kernels.ltx_prepare import CONVERTER_COMMIT, PATH_MUST_CONTAIN, P
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="After an interruption run the same command again: it goes on.")
-    parser.add_argument("--distribution", required=True, type=Path, metavar="DIR",
-                        help="the downloaded files")
+        description=__doc__, epilog="After an interruption run the same command again: it goes on."
+    )
+    parser.add_argument("--distribution", required=True, type=Path, metavar="DIR", help="the downloaded files")
     parser.add_argument("--manifest", required=True, type=Path, metavar="JSON", help="what they must be")
-    parser.add_argument("--diffusers", required=True, type=Path, metavar="DIR",
-                        help=f"checkout of Diffusers at {CONVERTER_COMMIT}")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR",
-                        help=f"new folder, or the one to complete; its path must contain {PATH_MUST_CONTAIN}")
-    parser.add_argument("--python", default=sys.executable, metavar="EXE",
-                        help="interpreter with the dependencies of Diffusers (default: this one)")
+    parser.add_argument(
+        "--diffusers", required=True, type=Path, metavar="DIR", help=f"checkout of Diffusers at {CONVERTER_COMMIT}"
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help=f"new folder, or the one to complete; its path must contain {PATH_MUST_CONTAIN}",
+    )
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="EXE",
+        help="interpreter with the dependencies of Diffusers (default: this one)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
     return parser.parse_args()
 
 
 def main() -> int:
     arguments = parse()
-    plan = Plan(arguments.distribution, read_manifest(arguments.manifest), arguments.diffusers,
-                arguments.output, arguments.python)
+    plan = Plan(
+        arguments.distribution,
+        read_manifest(arguments.manifest),
+        arguments.diffusers,
+        arguments.output,
+        arguments.python,
+    )
     if arguments.dry_run:
         for step in plan.steps():
             print(f"{step.name}: {step.what}")

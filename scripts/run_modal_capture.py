@@ -27,41 +27,68 @@ def parser() -> argparse.ArgumentParser:
     add("--kind", required=True, choices=list(MODELS), help="architecture")
     add("--lock-directory", required=True, type=Path, metavar="DIR", help="folder of the exclusive locks")
     add("--lock-timeout", type=float, default=0.0, metavar="SECONDS", help="wait for locks (default: do not)")
-    add("--prepare-model", action="store_true",
-        help="fill the model's volume from a CPU worker, capture nothing")
-    add("--retrieve-only", action="store_true",
-        help="go on with retrieving, by the saved inventory; rent nothing")
+    add("--prepare-model", action="store_true", help="fill the model's volume from a CPU worker, capture nothing")
+    add("--retrieve-only", action="store_true", help="go on with retrieving, by the saved inventory; rent nothing")
     add("--dry-run", action="store_true", help="print the plan and what its cost depends on; rent nothing")
-    add("--case", action="append", metavar="NAME",
-        help="request to send; repeatable (default: all of the kind that are sent one at a time)")
-    add("--num-outputs", type=int, choices=(1, 2, 4),
-        help="outputs of each image or video request (default 1)")
-    add("--max-output-tokens", type=int, metavar="N",
-        help="cap the output of text requests, for a quick check")
+    add(
+        "--case",
+        action="append",
+        metavar="NAME",
+        help="request to send; repeatable (default: all of the kind that are sent one at a time)",
+    )
+    add("--num-outputs", type=int, choices=(1, 2, 4), help="outputs of each image or video request (default 1)")
+    add("--max-output-tokens", type=int, metavar="N", help="cap the output of text requests, for a quick check")
     for modality in MODALITIES.values():
-        add(f"--{modality}-sdpa-backend", choices=("math", "default"),
-            help=f"ltx25: SDPA of {modality} attention")
-    add("--reference-image", metavar="PNG",
-        help=f"image to edit or animate: a file here, or of a capture: {CONTAINER_BASE}/data/captures/...")
-    add("--image", default=ENGINE_IMAGE, metavar="ID",
-        help="engine image: id of a prepared one, or by digest (default: the pinned one)")
+        add(f"--{modality}-sdpa-backend", choices=("math", "default"), help=f"ltx25: SDPA of {modality} attention")
+    add(
+        "--reference-image",
+        metavar="PNG",
+        help=f"image to edit or animate: a file here, or of a capture: {CONTAINER_BASE}/data/captures/...",
+    )
+    add(
+        "--image",
+        default=ENGINE_IMAGE,
+        metavar="ID",
+        help="engine image: id of a prepared one, or by digest (default: the pinned one)",
+    )
     add("--gpus", type=int, metavar="N", help="GPUs of a text model (default: the published number)")
-    add("--batch-sizes", type=int, nargs="+", default=[], metavar="N",
-        help="retrieve only text-model calls of these batch sizes")
-    add("--context-endpoints", action="store_true",
-        help="retrieve only the shortest and longest context of each text operator, batch size and phase")
-    add("--seeded", action="store_true",
-        help="an untrained checkpoint from its seed instead of the published one")
-    add("--model-revision", metavar="SHA",
-        help="--prepare-model: revision to pin (default: the volume's pin)")
+    add(
+        "--batch-sizes",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="retrieve only text-model calls of these batch sizes",
+    )
+    add(
+        "--context-endpoints",
+        action="store_true",
+        help="retrieve only the shortest and longest context of each text operator, batch size and phase",
+    )
+    add("--seeded", action="store_true", help="an untrained checkpoint from its seed instead of the published one")
+    add("--model-revision", metavar="SHA", help="--prepare-model: revision to pin (default: the volume's pin)")
     add("--hub-secret", metavar="NAME", help="Modal secret that holds HF_TOKEN, for gated downloads")
-    add("--manifest", type=Path, default=MANIFEST, metavar="JSON",
-        help=f"ltx25 --prepare-model: the manifest of prepare_ltx.py (default {MANIFEST})")
+    add(
+        "--manifest",
+        type=Path,
+        default=MANIFEST,
+        metavar="JSON",
+        help=f"ltx25 --prepare-model: the manifest of prepare_ltx.py (default {MANIFEST})",
+    )
     add("--timeout-hours", type=float, metavar="H", help="time limit (default: computed from the cases)")
-    add("--runner", choices=("modal", "local"), default="modal",
-        help="where containers run; local: as a subprocess here, on CPU (default modal)")
-    add("--local-root", type=Path, default=Path("results/modal-local"), metavar="DIR",
-        help="scratch folder of --runner local (default results/modal-local)")
+    add(
+        "--runner",
+        choices=("modal", "local"),
+        default="modal",
+        help="where containers run; local: as a subprocess here, on CPU (default modal)",
+    )
+    add(
+        "--local-root",
+        type=Path,
+        default=Path("results/modal-local"),
+        metavar="DIR",
+        help="scratch folder of --runner local (default results/modal-local)",
+    )
     add("capture_flags", nargs="*", metavar="-- FLAG", help="flags for the capture script")
     return result
 
@@ -70,17 +97,14 @@ def check(arguments: argparse.Namespace, refuse) -> None:
     """Combinations that make no sense; `refuse(message)` ends the program."""
     text, prepare = MODELS[arguments.kind].text, arguments.prepare_model
     for_media = arguments.num_outputs or arguments.reference_image
-    for_text = (arguments.max_output_tokens or arguments.gpus or arguments.batch_sizes
-                or arguments.context_endpoints)
+    for_text = arguments.max_output_tokens or arguments.gpus or arguments.batch_sizes or arguments.context_endpoints
     for_video = arguments.audio_sdpa_backend or arguments.video_sdpa_backend
     numbers = (arguments.max_output_tokens, arguments.gpus, arguments.timeout_hours, *arguments.batch_sizes)
     wrong = {
         "--name: up to 40 letters, digits, dots, dashes": not NAME.fullmatch(arguments.name),
         "--num-outputs and --reference-image are for images and videos": text and for_media,
-        "--max-output-tokens, --gpus, --batch-sizes and --context-endpoints are for text models":
-            not text and for_text,
-        "--audio-sdpa-backend and --video-sdpa-backend are for --kind ltx25":
-            arguments.kind != "ltx25" and for_video,
+        "--max-output-tokens, --gpus, --batch-sizes and --context-endpoints are for text models": not text and for_text,
+        "--audio-sdpa-backend and --video-sdpa-backend are for --kind ltx25": arguments.kind != "ltx25" and for_video,
         "--prepare-model and --retrieve-only exclude each other": prepare and arguments.retrieve_only,
         "--model-revision needs --prepare-model": arguments.model_revision and not prepare,
         "numbers must be positive": any(value is not None and value <= 0 for value in numbers),
@@ -91,8 +115,11 @@ def check(arguments: argparse.Namespace, refuse) -> None:
     image = arguments.reference_image
     if image and not image.startswith(f"{CONTAINER_BASE}/data/") and not Path(image).is_file():
         refuse(f"--reference-image {image}: no such file, and not a path below {CONTAINER_BASE}/data")
-    if arguments.kind == "ltx25" and prepare and not (arguments.seeded or arguments.dry_run
-                                                      or arguments.manifest.is_file()):
+    if (
+        arguments.kind == "ltx25"
+        and prepare
+        and not (arguments.seeded or arguments.dry_run or arguments.manifest.is_file())
+    ):
         refuse(f"--manifest {arguments.manifest}: no such file; see prepare_ltx.py for what it holds")
 
 
@@ -107,29 +134,47 @@ def choices(arguments: argparse.Namespace) -> Choices:
         manifest = f"{CONTAINER_BASE}/data/{places}/manifest.json"
     backends = {name: getattr(arguments, f"{name}_sdpa_backend") for name in MODALITIES.values()}
     return Choices(
-        name=arguments.name, kind=arguments.kind, code_sha256=code_digest(REPOSITORY),
-        prepare_model=arguments.prepare_model, cases=arguments.case, num_outputs=arguments.num_outputs or 1,
-        max_output_tokens=arguments.max_output_tokens, reference_image=image, uploads=uploads,
-        manifest=manifest, sdpa={name: value for name, value in backends.items() if value},
+        name=arguments.name,
+        kind=arguments.kind,
+        code_sha256=code_digest(REPOSITORY),
+        prepare_model=arguments.prepare_model,
+        cases=arguments.case,
+        num_outputs=arguments.num_outputs or 1,
+        max_output_tokens=arguments.max_output_tokens,
+        reference_image=image,
+        uploads=uploads,
+        manifest=manifest,
+        sdpa={name: value for name, value in backends.items() if value},
         image=arguments.image,
-        gpus=arguments.gpus, seeded=arguments.seeded, model_revision=arguments.model_revision,
+        gpus=arguments.gpus,
+        seeded=arguments.seeded,
+        model_revision=arguments.model_revision,
         timeout_seconds=arguments.timeout_hours and round(arguments.timeout_hours * 3600),
-        device="cpu" if arguments.runner == "local" else "cuda", capture_flags=tuple(arguments.capture_flags))
+        device="cpu" if arguments.runner == "local" else "cuda",
+        capture_flags=tuple(arguments.capture_flags),
+    )
 
 
 def make_runner(arguments: argparse.Namespace, plan: Plan):
     if arguments.runner == "local":
         from inference_kernels.modal_local import LocalRunner
+
         return LocalRunner(arguments.local_root, plan.job_name)
     from inference_kernels.modal_client import ModalRunner, load_client
+
     return ModalRunner(load_client(), arguments.image, arguments.hub_secret)
 
 
 def show(plan: Plan) -> int:
     """The plan as a table of cases and one line of JSON."""
     description = plan.describe()
-    print_table([{"case": case.name, "seconds": round(case.seconds), "state": case.missing or "can be sent"}
-                 for case in plan.cases], ["case", "seconds", "state"])
+    print_table(
+        [
+            {"case": case.name, "seconds": round(case.seconds), "state": case.missing or "can be sent"}
+            for case in plan.cases
+        ],
+        ["case", "seconds", "state"],
+    )
     shown = ("gpu", "gpus", "image", "volumes", "timeout_seconds", "locks", "expected_files", "cost_inputs")
     for name in shown:
         print(f"{name}: {description[name]}")
@@ -145,12 +190,21 @@ def main() -> int:
     if arguments.dry_run:
         return show(plan)
     from inference_kernels import modal_capture
+
     action = modal_capture.retrieve_only if arguments.retrieve_only else modal_capture.run
     target = REPOSITORY / "results" / "capture" / arguments.name
     selection = Selection(tuple(arguments.batch_sizes), arguments.context_endpoints)
-    print_json(action(plan, make_runner(arguments, plan), target, arguments.lock_directory,
-                      arguments.lock_timeout, selection,
-                      lambda line: print(line, file=sys.stderr, flush=True)))
+    print_json(
+        action(
+            plan,
+            make_runner(arguments, plan),
+            target,
+            arguments.lock_directory,
+            arguments.lock_timeout,
+            selection,
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    )
     return 0
 
 

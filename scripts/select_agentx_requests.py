@@ -19,13 +19,15 @@ COLUMNS = ["case", "provenance", "requests", "input", "output", "shared blocks",
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__)
     source = result.add_mutually_exclusive_group(required=True)
-    source.add_argument("--trace", type=Path, metavar="FILE",
-                        help="Weka trace: sessions as lines, or one session in a .json file")
+    source.add_argument(
+        "--trace", type=Path, metavar="FILE", help="Weka trace: sessions as lines, or one session in a .json file"
+    )
     source.add_argument("--published", action="store_true", help="write what is known without the trace")
     result.add_argument("--dataset", metavar="NAME", help="name of another trace than the pinned one")
     result.add_argument("--trace-revision", metavar="SHA", help="commit of another trace than the pinned one")
-    result.add_argument("--output", type=Path, metavar="FILE",
-                        help="file to write (default: agentx_shapes.json of this repository)")
+    result.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write (default: agentx_shapes.json of this repository)"
+    )
     return result
 
 
@@ -61,18 +63,29 @@ def report(selection, output: Path) -> None:
         print(f"note {name}: no request fits")
     for difference in selection.differences:
         print(f"note {difference}")
-    print_json({"output": str(output), "dataset": shapes["trace"]["dataset"],
-                "revision": shapes["trace"]["revision"], "requests": shapes["population"]["requests"],
-                "cases": len(shapes["cases"]), "without_request": len(selection.empty),
-                "differences": len(selection.differences)})
+    print_json(
+        {
+            "output": str(output),
+            "dataset": shapes["trace"]["dataset"],
+            "revision": shapes["trace"]["revision"],
+            "requests": shapes["population"]["requests"],
+            "cases": len(shapes["cases"]),
+            "without_request": len(selection.empty),
+            "differences": len(selection.differences),
+        }
+    )
 
 
 def row(entry: dict) -> dict:
     """One line of the table; lengths of a group as least-most."""
-    shown = {"case": entry["name"], "provenance": entry["provenance"],
-             "requests": len(entry["requests"]) or None, "shared blocks": entry["shared_prefix_blocks"],
-             "candidates": entry.get("candidates"),
-             "as published": {True: "yes", False: "NO", None: None}[entry["matched_published"]]}
+    shown = {
+        "case": entry["name"],
+        "provenance": entry["provenance"],
+        "requests": len(entry["requests"]) or None,
+        "shared blocks": entry["shared_prefix_blocks"],
+        "candidates": entry.get("candidates"),
+        "as published": {True: "yes", False: "NO", None: None}[entry["matched_published"]],
+    }
     for column in ("input", "output"):
         values = sorted(request[f"{column}_tokens"] for request in entry["requests"])
         values = values or entry["published"].get(f"{column}_tokens", [])

@@ -17,12 +17,15 @@ from inference_kernels.run_folder import RunFolder, read_manifest
 
 
 def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("run", type=Path, metavar="RUN", help="folder of a capture run")
     result.add_argument("--output", required=True, type=Path, metavar="FILE", help="summary to write (JSON)")
-    result.add_argument("--device", default="cuda", choices=("cuda", "cpu"),
-                        help="where calls that were not replayed yet are (default: cuda)")
+    result.add_argument(
+        "--device",
+        default="cuda",
+        choices=("cuda", "cpu"),
+        help="where calls that were not replayed yet are (default: cuda)",
+    )
     return result
 
 
@@ -32,13 +35,20 @@ def main() -> int:
     run = RunFolder.open(arguments.run, settings)
     profile = served_profile(settings["kind"], settings["profile"], settings["max_output_tokens"])
     if not run.manifest["complete"]:
-        replay_calls(run, profile.ties, arguments.device,
-                     lambda line: print(line, file=sys.stderr, flush=True))
+        replay_calls(run, profile.ties, arguments.device, lambda line: print(line, file=sys.stderr, flush=True))
     found = document(run, profile.cases)
     write_json(arguments.output, found)
     failed = sum(not call["passed"] for call in found["calls"])
-    print_json({"summary": str(arguments.output), "complete": found["complete"], "calls": len(found["calls"]),
-                "failed": failed, "excluded": len(found["excluded"]), "missed": found["missed"]})
+    print_json(
+        {
+            "summary": str(arguments.output),
+            "complete": found["complete"],
+            "calls": len(found["calls"]),
+            "failed": failed,
+            "excluded": len(found["excluded"]),
+            "missed": found["missed"],
+        }
+    )
     return 1 if failed else 0
 
 

@@ -9,11 +9,20 @@ from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("reports", nargs="+", type=labelled, metavar="LABEL=PATH",
-                        help="report of benchmark_solutions.py, or folder of them, with the name of its data: "
-                             "starter, large")
-    parser.add_argument("--output", type=Path, default=None, metavar="FILE",
-                        help="JSON lines (default: the summary that the documents cite)")
+    parser.add_argument(
+        "reports",
+        nargs="+",
+        type=labelled,
+        metavar="LABEL=PATH",
+        help="report of benchmark_solutions.py, or folder of them, with the name of its data: starter, large",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="JSON lines (default: the summary that the documents cite)",
+    )
     options = parser.parse_args()
     from inference_kernels.baselines import HEADER, SUMMARY, cells, summarise
     from inference_kernels.files import json_line, write_text
@@ -24,8 +33,14 @@ def main() -> int:
     write_text(output, "".join(json_line(row) + "\n" for row in rows))
     columns = ["definition", *HEADER]
     print_table([dict(zip(columns, [row["definition"], *cells(row)])) for row in rows], columns)
-    print_json({"summary": str(output), "rows": len(rows), "passed": sum(row["passed"] for row in rows),
-                "workloads": sum(row["workloads"] for row in rows)})
+    print_json(
+        {
+            "summary": str(output),
+            "rows": len(rows),
+            "passed": sum(row["passed"] for row in rows),
+            "workloads": sum(row["workloads"] for row in rows),
+        }
+    )
     return 0
 
 

@@ -25,22 +25,38 @@ def main() -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--root", type=Path, default=REPOSITORY,
-                        help="dataset root (default: this repository)")
-    common.add_argument("--repository", default=DEFAULT_REPOSITORY, metavar="OWNER/NAME",
-                        help=f"dataset repository on the Hub (default: {DEFAULT_REPOSITORY})")
-    common.add_argument("--jobs", type=positive, default=os.cpu_count(), metavar="N",
-                        help="files fetched or hashed at a time (default: one for each core)")
-    common.add_argument("--attempts", type=positive, default=8, metavar="N",
-                        help="tries of each step while the Hub is busy (default: 8)")
-    common.add_argument("--batch-seconds", type=positive, default=600, metavar="N",
-                        help="time limit of a batch, plus one second for each MB (default: 600)")
+    common.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    common.add_argument(
+        "--repository",
+        default=DEFAULT_REPOSITORY,
+        metavar="OWNER/NAME",
+        help=f"dataset repository on the Hub (default: {DEFAULT_REPOSITORY})",
+    )
+    common.add_argument(
+        "--jobs",
+        type=positive,
+        default=os.cpu_count(),
+        metavar="N",
+        help="files fetched or hashed at a time (default: one for each core)",
+    )
+    common.add_argument(
+        "--attempts",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="tries of each step while the Hub is busy (default: 8)",
+    )
+    common.add_argument(
+        "--batch-seconds",
+        type=positive,
+        default=600,
+        metavar="N",
+        help="time limit of a batch, plus one second for each MB (default: 600)",
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="{pull,publish,verify}")
-    add_pull(actions.add_parser("pull", parents=[common],
-                                help="fetch tensors (and into an empty folder, records)"))
+    add_pull(actions.add_parser("pull", parents=[common], help="fetch tensors (and into an empty folder, records)"))
     add_publish(actions.add_parser("publish", parents=[common], help="send what the Hub lacks"))
     checked = actions.add_parser("verify", parents=[common], help="compare the checkout with the Hub by hash")
     checked.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
@@ -50,27 +66,56 @@ def arguments() -> argparse.ArgumentParser:
 
 def add_pull(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
-    parser.add_argument("--definition", action="append", default=[], metavar="NAME",
-                        help="workloads of this definition only; may be repeated")
-    parser.add_argument("--class", action="append", default=[], dest="classes", metavar="CLASS",
-                        help="workloads of this class only: published, contest or seeded; may be repeated")
-    parser.add_argument("--workload", action="append", default=[], metavar="UUID",
-                        help="this workload only; may be repeated")
-    parser.add_argument("--max-bytes", type=positive, metavar="N",
-                        help="fetch whole workloads up to N bytes, smallest first, definitions in turn")
-    parser.add_argument("--dry-run", action="store_true",
-                        help="plan from local records and pointers; no network")
+    parser.add_argument(
+        "--definition",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="workloads of this definition only; may be repeated",
+    )
+    parser.add_argument(
+        "--class",
+        action="append",
+        default=[],
+        dest="classes",
+        metavar="CLASS",
+        help="workloads of this class only: published, contest or seeded; may be repeated",
+    )
+    parser.add_argument(
+        "--workload", action="append", default=[], metavar="UUID", help="this workload only; may be repeated"
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=positive,
+        metavar="N",
+        help="fetch whole workloads up to N bytes, smallest first, definitions in turn",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="plan from local records and pointers; no network")
 
 
 def add_publish(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch-files", type=int, choices=range(1, 101), default=100, metavar="N",
-                        help="files in one commit at most, 1 to 100 (default: 100)")
-    parser.add_argument("--batch-bytes", type=positive, default=5 * 10**9, metavar="N",
-                        help="bytes in one commit at most; a larger file goes alone (default: 5 GB)")
-    parser.add_argument("--card", type=Path, metavar="FILE",
-                        help="also write the dataset card, which is published as README.md, to FILE")
-    parser.add_argument("--dry-run", action="store_true",
-                        help="plan the batches and check limits; no network")
+    parser.add_argument(
+        "--batch-files",
+        type=int,
+        choices=range(1, 101),
+        default=100,
+        metavar="N",
+        help="files in one commit at most, 1 to 100 (default: 100)",
+    )
+    parser.add_argument(
+        "--batch-bytes",
+        type=positive,
+        default=5 * 10**9,
+        metavar="N",
+        help="bytes in one commit at most; a larger file goes alone (default: 5 GB)",
+    )
+    parser.add_argument(
+        "--card",
+        type=Path,
+        metavar="FILE",
+        help="also write the dataset card, which is published as README.md, to FILE",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="plan the batches and check limits; no network")
 
 
 def pull(options: argparse.Namespace) -> int:
@@ -78,8 +123,7 @@ def pull(options: argparse.Namespace) -> int:
     from inference_kernels.definitions import require_dataset
     from inference_kernels.hub_select import Selection
 
-    selection = Selection(tuple(options.definition), tuple(options.classes), tuple(options.workload),
-                          options.max_bytes)
+    selection = Selection(tuple(options.definition), tuple(options.classes), tuple(options.workload), options.max_bytes)
     state, patience = hub_pull.Checkout(options.root, None), waits(options)
     if options.dry_run:
         require_dataset(options.root)
@@ -95,12 +139,16 @@ def pull(options: argparse.Namespace) -> int:
     hub_pull.check_space(options.root, fetches)
     pointers = hub_pull.write_pointers(state)
     done = fetch(reader, commit, state, fetches, options)
-    return finish(state.findings, {"commit": commit, "records_fetched": records, "pointers_written": pointers,
-                                   "tensors_fetched": done} | hub_pull.summary(chosen, fetches))
+    return finish(
+        state.findings,
+        {"commit": commit, "records_fetched": records, "pointers_written": pointers, "tensors_fetched": done}
+        | hub_pull.summary(chosen, fetches),
+    )
 
 
 def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> int:
     from inference_kernels import hub_pull
+
     done = hub_pull.fetch_all(reader, commit, state, fetches, waits(options), tell, options.jobs)
     return sum(1 for _ in progress(done, len(fetches), "pull"))
 
@@ -148,6 +196,7 @@ def verify(options: argparse.Namespace) -> int:
 
 def waits(options: argparse.Namespace) -> Any:
     from inference_kernels.hub_retry import Patience
+
     return Patience(attempts=options.attempts, batch_s=options.batch_seconds)
 
 

@@ -37,14 +37,23 @@ def main() -> int:
         print(line)
     checked, replayed = check.summary(state), report.replay_counts(results)
     failed = checked["errors"] + replayed["failed"]
-    print_json({"checked": checked["checked"], "replayed": replayed["replayed"], "failed": failed,
-                "skipped": replayed["skipped"], "classes": checked["classes"], "device": device,
-                "seconds": round(time.monotonic() - started, 1)})
+    print_json(
+        {
+            "checked": checked["checked"],
+            "replayed": replayed["replayed"],
+            "failed": failed,
+            "skipped": replayed["skipped"],
+            "classes": checked["classes"],
+            "device": device,
+            "seconds": round(time.monotonic() - started, 1),
+        }
+    )
     return 0 if replayed["replayed"] and not failed else 1
 
 
 def default_device() -> str:
     import torch
+
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

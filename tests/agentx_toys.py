@@ -20,8 +20,7 @@ def marker(t: float, requests: list[dict]) -> dict:
 
 
 def session(ident: str, requests: list[dict], **other: Any) -> dict:
-    return {"id": ident, "models": ["m"], "block_size": 64, "hash_id_scope": "local",
-            "requests": requests} | other
+    return {"id": ident, "models": ["m"], "block_size": 64, "hash_id_scope": "local", "requests": requests} | other
 
 
 def write_lines(path: Path, sessions: list[dict]) -> Path:
@@ -40,9 +39,17 @@ def slow_reading(content: dict, relative: bool) -> list[dict]:
         nested = item["type"] == "subagent"
         for inner, entry in enumerate(item["requests"] if nested else [item]):
             start = entry["t"] + (item["t"] if nested and relative else 0.0)
-            rows.append({"outer": outer, "inner": inner if nested else -1, "start": start,
-                         "end": start + max(entry.get("api_time") or 0.0, 0.0), "ids": entry["hash_ids"],
-                         "input_tokens": entry["in"], "output_tokens": entry["out"]})
+            rows.append(
+                {
+                    "outer": outer,
+                    "inner": inner if nested else -1,
+                    "start": start,
+                    "end": start + max(entry.get("api_time") or 0.0, 0.0),
+                    "ids": entry["hash_ids"],
+                    "input_tokens": entry["in"],
+                    "output_tokens": entry["out"],
+                }
+            )
     owner: dict[int, int] = {}
     for index in sorted(range(len(rows)), key=lambda index: (rows[index]["start"], index)):
         row = rows[index]

@@ -49,8 +49,13 @@ def command(script: str, *arguments: Any) -> Result:
 
 def process(script: str, *arguments: Any, before: tuple[str, ...] = (), **environment: str) -> Result:
     """The script in a process of its own; `before` are interpreter options."""
-    done = subprocess.run([sys.executable, *before, str(SCRIPTS / script), *map(str, arguments)],
-                          capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    done = subprocess.run(
+        [sys.executable, *before, str(SCRIPTS / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
+    )
     return Result(done.returncode, done.stdout, done.stderr)
 
 

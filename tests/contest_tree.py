@@ -12,10 +12,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DECODE, PREFILL = "gdn_decode_qk4_v8_d128_k_last", "gdn_prefill_qk4_v8_d128_k_last"
 HEADS = {"q": (4, 128), "k": (4, 128), "v": (8, 128), "a": (8,), "b": (8,)}
 # (definition, UUID, leading sizes of the token inputs, cumulative lengths, whether a state is given)
-WORKLOADS = [(DECODE, "8add0000-0000-4000-8000-000000000001", (1, 1), None, True),
-             (DECODE, "8add0000-0000-4000-8000-000000000002", (2, 1), None, False),
-             (PREFILL, "95020000-0000-4000-8000-000000000003", (6,), (0, 6), False),
-             (PREFILL, "95020000-0000-4000-8000-000000000004", (7,), (0, 3, 7), True)]
+WORKLOADS = [
+    (DECODE, "8add0000-0000-4000-8000-000000000001", (1, 1), None, True),
+    (DECODE, "8add0000-0000-4000-8000-000000000002", (2, 1), None, False),
+    (PREFILL, "95020000-0000-4000-8000-000000000003", (6,), (0, 6), False),
+    (PREFILL, "95020000-0000-4000-8000-000000000004", (7,), (0, 3, 7), True),
+]
 
 
 def contest_root(path: Path) -> Path:
@@ -32,11 +34,12 @@ def wave(shape: tuple[int, ...], step: float) -> torch.Tensor:
     return torch.sin(torch.arange(math.prod(shape)) * step).reshape(shape)
 
 
-def workload_tensors(lead: tuple[int, ...], bounds: tuple[int, ...]
-                     | None, state: bool) -> dict[str, torch.Tensor]:
+def workload_tensors(lead: tuple[int, ...], bounds: tuple[int, ...] | None, state: bool) -> dict[str, torch.Tensor]:
     step = 0.1 + lead[0] / 100
-    tensors = {name: (wave(lead + tail, step + position / 7) / 8).to(torch.bfloat16)
-               for position, (name, tail) in enumerate(HEADS.items())}
+    tensors = {
+        name: (wave(lead + tail, step + position / 7) / 8).to(torch.bfloat16)
+        for position, (name, tail) in enumerate(HEADS.items())
+    }
     tensors |= {"A_log": wave((8,), 0.3), "dt_bias": wave((8,), 0.7)}
     sequences = lead[0] if bounds is None else len(bounds) - 1
     if state:
@@ -54,13 +57,17 @@ def contest_tree(path: Path, layout: str, workloads: list[tuple] = WORKLOADS) ->
         (path / folder).mkdir(parents=True, exist_ok=True)
         save_file(tensors, path / text)
         sequences = lead[0] if bounds is None else len(bounds) - 1
-        axes = {"batch_size": lead[0]} if bounds is None else \
-            {"total_seq_len": lead[0], "num_seqs": sequences, "len_cu_seqlens": len(bounds)}
+        axes = (
+            {"batch_size": lead[0]}
+            if bounds is None
+            else {"total_seq_len": lead[0], "num_seqs": sequences, "len_cu_seqlens": len(bounds)}
+        )
         inputs = {key: {"type": "safetensors", "path": text, "tensor_key": key} for key in tensors}
         inputs["scale"] = {"type": "scalar", "value": 0.08838834764831843}
         add_line(path, name, {"uuid": uuid, "axes": axes, "inputs": inputs})
-    shutil.copytree(REPOSITORY / "definitions" / "gdn", path / "definitions" / "gdn",
-                    ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(
+        REPOSITORY / "definitions" / "gdn", path / "definitions" / "gdn", ignore=shutil.ignore_patterns("*.py")
+    )
     return path
 
 
@@ -85,6 +92,7 @@ def edit_workload(path: Path, name: str, line: int, change) -> None:
 def rewrite_tensor(path: Path, uuid: str, change) -> None:
     """Apply `change` to the tensors of one workload, as a dictionary, and store them again."""
     from safetensors.torch import load_file
+
     (file,) = (path / "blob").rglob(f"*_{uuid}.safetensors")
     tensors = load_file(file)
     change(tensors)

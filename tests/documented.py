@@ -31,8 +31,14 @@ def shell_calls(script: str, folder: Path) -> list[list[str]]:
         (programs / name).write_text(STUB)
         (programs / name).chmod(0o755)
     environment = {"PATH": str(programs), "CALLS": str(calls), "HOME": str(folder)}
-    done = subprocess.run(["/bin/bash", "-eu", "-c", BUILTINS + script], cwd=folder, env=environment,
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["/bin/bash", "-eu", "-c", BUILTINS + script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     return [call.split("\x1f")[:-1] for call in calls.read_text().split("\x1e")[:-1]]
 
@@ -51,5 +57,11 @@ def documented_calls(document: Path, folder: Path) -> list[list[str]]:
 
 def make_plan(*targets: str) -> subprocess.CompletedProcess:
     """`make -n`: what the targets would run."""
-    return subprocess.run(["make", "-n", *targets], cwd=REPOSITORY, capture_output=True,
-                          text=True, timeout=60, env=os.environ | {"MAKEFLAGS": ""})
+    return subprocess.run(
+        ["make", "-n", *targets],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"MAKEFLAGS": ""},
+    )

@@ -12,14 +12,12 @@ from inference_kernels.records import NAMESPACE, read_captures, write_captures, 
 
 NAME, OP_TYPE = "sparse_mla_prefill_bf16_h64_d512_s128", "sparse_mla"
 # Would run if any of it became markup or code.
-ATTACK = "<img src=x onerror=\"window.attacked='image'\"></script>" \
-         "<script>window.attacked='script'</script>'\"`${1}"
+ATTACK = "<img src=x onerror=\"window.attacked='image'\"></script><script>window.attacked='script'</script>'\"`${1}"
 
 
 def small_tree(repository: Path, root: Path) -> Path:
     """One definition with its task and workloads."""
-    for path in (f"definitions/{OP_TYPE}/{NAME}.json", f"tasks/{NAME}.json",
-                 f"workloads/{OP_TYPE}/{NAME}.jsonl"):
+    for path in (f"definitions/{OP_TYPE}/{NAME}.json", f"tasks/{NAME}.json", f"workloads/{OP_TYPE}/{NAME}.jsonl"):
         (root / path).parent.mkdir(parents=True)
         shutil.copyfile(repository / path, root / path)
     write_captures(root, [record for record in read_captures(repository) if record["definition"] == NAME])
@@ -36,14 +34,20 @@ def hostile_tree(repository: Path, root: Path) -> Path:
     small_tree(repository, root)
     code = "def run(q, kv, indices, topk_length, attn_sink, sm_scale):\n    return q\n"
     reference = f'"""{ATTACK}"""\n\n\n{code}'
-    edit(root / f"definitions/{OP_TYPE}/{NAME}.json", description=ATTACK, tags=[f"model:{ATTACK}", ATTACK],
-         reference=reference, constraints=[ATTACK])
+    edit(
+        root / f"definitions/{OP_TYPE}/{NAME}.json",
+        description=ATTACK,
+        tags=[f"model:{ATTACK}", ATTACK],
+        reference=reference,
+        constraints=[ATTACK],
+    )
     edit(root / f"tasks/{NAME}.json", baseline=ATTACK)
     records = read_captures(root)
     for record in records:
         for group in ("model", "engine", "hardware", "request", "operation"):
-            record[group] |= {key: ATTACK for key, value in record[group].items()
-                              if isinstance(value, str) and key != "config_sha256"}
+            record[group] |= {
+                key: ATTACK for key, value in record[group].items() if isinstance(value, str) and key != "config_sha256"
+            }
             record[group][ATTACK] = {ATTACK: ATTACK}
         record["engine"]["flags"] = {"__proto__": {"polluted": ATTACK}, "constructor": ATTACK}
         record["engine"]["substitutions"] = record["adaptations"] = [ATTACK]
@@ -51,20 +55,32 @@ def hostile_tree(repository: Path, root: Path) -> Path:
         record["replay"]["errors"][ATTACK] = {"status": ATTACK}
     write_captures(root, records)
     write_json(root / "solutions" / OP_TYPE / "hostile.json", solution(ATTACK, content=reference))
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" onload="top.attacked=1"><title>{NAME}</title>' \
-          "<script>top.attacked='figure'</script></svg>"
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" onload="top.attacked=1"><title>{NAME}</title>'
+        "<script>top.attacked='figure'</script></svg>"
+    )
     for place in ("errors.svg", f"shapes/{NAME}.svg"):
         (root / "docs/figures" / place).parent.mkdir(parents=True, exist_ok=True)
         (root / "docs/figures" / place).write_text(svg)
     return root
 
 
-def solution(name: str, content: str = "def run():\n    return 1\n",
-             targets: tuple[str, ...] = ("cuda",)) -> dict:
-    spec = {"language": "python", "target_hardware": list(targets), "entry_point": "main.py::run",
-            "dependencies": [], "destination_passing_style": False}
-    return {"name": name, "definition": NAME, "author": name, "description": name, "spec": spec,
-            "sources": [{"path": "main.py", "content": content}]}
+def solution(name: str, content: str = "def run():\n    return 1\n", targets: tuple[str, ...] = ("cuda",)) -> dict:
+    spec = {
+        "language": "python",
+        "target_hardware": list(targets),
+        "entry_point": "main.py::run",
+        "dependencies": [],
+        "destination_passing_style": False,
+    }
+    return {
+        "name": name,
+        "definition": NAME,
+        "author": name,
+        "description": name,
+        "spec": spec,
+        "sources": [{"path": "main.py", "content": content}],
+    }
 
 
 def large_tree(repository: Path, root: Path, count: int) -> Path:
@@ -105,7 +121,22 @@ def write_results(root: Path, *rows: dict) -> Path:
 
 
 def result(**fields: Any) -> dict:
-    return {"definition": NAME, "solution": "fast", "data": "starter", "class": ["seeded"], "device": "gpu",
-            "peaks": {}, "packages": {"torch": "2.0"}, "timed": "launch", "passed": 3, "workloads": 3,
-            "statuses": {"pass": 3}, "geomean_us": 12.5, "floor_ratio": 1.9, "speed_vs_sglang": None,
-            "worst_error": 0.0039, "unsteady": 0, "cases": []} | fields
+    return {
+        "definition": NAME,
+        "solution": "fast",
+        "data": "starter",
+        "class": ["seeded"],
+        "device": "gpu",
+        "peaks": {},
+        "packages": {"torch": "2.0"},
+        "timed": "launch",
+        "passed": 3,
+        "workloads": 3,
+        "statuses": {"pass": 3},
+        "geomean_us": 12.5,
+        "floor_ratio": 1.9,
+        "speed_vs_sglang": None,
+        "worst_error": 0.0039,
+        "unsteady": 0,
+        "cases": [],
+    } | fields

@@ -43,8 +43,7 @@ class FakeHub:
 
     def __init__(self):
         self.objects: dict[str, bytes] = {}
-        self.commits: list[dict[str,
-                                tuple[str, bytes]]] = [{".gitattributes": ("git", b"*.safetensors lfs\n")}]
+        self.commits: list[dict[str, tuple[str, bytes]]] = [{".gitattributes": ("git", b"*.safetensors lfs\n")}]
         self.faults: list[Fault] = []
         self.log: list[str] = []
         self.uploads: list[str] = []
@@ -54,8 +53,7 @@ class FakeHub:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
         self.server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01},
-                         daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def stop(self) -> None:
         self.stopped.set()
@@ -169,13 +167,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.end_headers()
         if self.plan and self.plan.truncate:
-            content, self.close_connection = content[:len(content) // 2], True
+            content, self.close_connection = content[: len(content) // 2], True
         if self.command != "HEAD":
             self.wfile.write(content)
 
     def json(self, value, headers: dict[str, str] | None = None):
-        self.answer(200, json.dumps(value).encode(),
-                    {"Content-Type": "application/json", **(headers or {})})
+        self.answer(200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
     def revision(self, match, query, body):
         found = self.hub.at(match["revision"])
@@ -189,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         start = int(query.get("cursor", ["0"])[0])
         url = f"{self.hub.endpoint}{API}/tree/{commit}?recursive=true&cursor={start + PAGE}"
         link = {"Link": f'<{url}>; rel="next"'} if start + PAGE < len(rows) else {}
-        self.json(rows[start:start + PAGE], link)
+        self.json(rows[start : start + PAGE], link)
 
     def paths_info(self, match, query, body):
         _, tree = self.hub.at(match["revision"])
@@ -210,14 +207,25 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200, content, headers)
 
     def preupload(self, match, query, body):
-        self.json({"files": [{"path": item["path"], "shouldIgnore": False, "oid": None,
-                              "uploadMode": {"lfs": "lfs", "git": "regular"}[mode(item["path"])]}
-                             for item in json.loads(body)["files"]]})
+        self.json(
+            {
+                "files": [
+                    {
+                        "path": item["path"],
+                        "shouldIgnore": False,
+                        "oid": None,
+                        "uploadMode": {"lfs": "lfs", "git": "regular"}[mode(item["path"])],
+                    }
+                    for item in json.loads(body)["files"]
+                ]
+            }
+        )
 
     def batch(self, match, query, body):
         def one(item: dict) -> dict:
             actions = {"upload": {"href": f"{self.hub.endpoint}/objects/{item['oid']}", "header": {}}}
             return item if item["oid"] in self.hub.objects else item | {"actions": actions}
+
         self.json({"transfer": "basic", "objects": [one(item) for item in json.loads(body)["objects"]]})
 
     def store(self, match, query, body):
@@ -233,20 +241,21 @@ class Handler(BaseHTTPRequestHandler):
         if problem:
             return self.answer(400, json.dumps({"error": problem}).encode())
         made = self.hub.commit_id(len(self.hub.commits) - 1)
-        return self.json({"commitUrl": f"{self.hub.endpoint}/datasets/{REPOSITORY}/commit/{made}",
-                          "commitOid": made})
+        return self.json({"commitUrl": f"{self.hub.endpoint}/datasets/{REPOSITORY}/commit/{made}", "commitOid": made})
 
     def validate(self, match, query, body):
         self.json({"errors": [], "warnings": []})
 
 
 API = rf"/api/datasets/{REPOSITORY}"
-ROUTES = [(rf"{API}/revision/(?P<revision>[^/]+)", Handler.revision),
-          (rf"{API}/tree/(?P<revision>[^/]+)", Handler.listing),
-          (rf"{API}/paths-info/(?P<revision>[^/]+)", Handler.paths_info),
-          (rf"/datasets/{REPOSITORY}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
-          (rf"{API}/preupload/(?P<revision>[^/]+)", Handler.preupload),
-          (rf"/datasets/{REPOSITORY}\.git/info/lfs/objects/batch", Handler.batch),
-          (r"/objects/(?P<oid>[0-9a-f]{64})", Handler.store),
-          (rf"{API}/commit/(?P<revision>[^/]+)", Handler.commit),
-          (r"/api/validate-yaml", Handler.validate)]
+ROUTES = [
+    (rf"{API}/revision/(?P<revision>[^/]+)", Handler.revision),
+    (rf"{API}/tree/(?P<revision>[^/]+)", Handler.listing),
+    (rf"{API}/paths-info/(?P<revision>[^/]+)", Handler.paths_info),
+    (rf"/datasets/{REPOSITORY}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
+    (rf"{API}/preupload/(?P<revision>[^/]+)", Handler.preupload),
+    (rf"/datasets/{REPOSITORY}\.git/info/lfs/objects/batch", Handler.batch),
+    (r"/objects/(?P<oid>[0-9a-f]{64})", Handler.store),
+    (rf"{API}/commit/(?P<revision>[^/]+)", Handler.commit),
+    (r"/api/validate-yaml", Handler.validate),
+]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub_fake import REPOSITORY
-
 from inference_kernels.hub_client import Outgoing, network_error, status_error
 from inference_kernels.hub_reader import HttpReader
 from inference_kernels.hub_retry import Patience
@@ -30,26 +29,25 @@ class PlainWriter:
                 self._request("PUT", told["actions"]["upload"]["href"], _content(item))
         return [item.sha256 for item in files]
 
-    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str],
-               message: str) -> str:
+    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str], message: str) -> str:
         large = [item for item in files if item.path.endswith(".safetensors")]
         if unsent := [item for item in large if item.sha256 not in known]:
             self.upload(unsent)
         lines = [{"key": "header", "value": {"summary": message}}]
         lines += [{"key": "lfsFile", "value": {"path": item.path, "oid": item.sha256}} for item in large]
-        lines += [{"key": "file",
-                   "value": {"path": item.path, "content": base64.b64encode(_content(item)).decode()}}
-                  for item in files if item not in large]
-        lines += [{"key": "lfsFile", "value": {"path": target, "oid": Path(target).stem}} for _,
-                  target in copies]
+        lines += [
+            {"key": "file", "value": {"path": item.path, "content": base64.b64encode(_content(item)).decode()}}
+            for item in files
+            if item not in large
+        ]
+        lines += [{"key": "lfsFile", "value": {"path": target, "oid": Path(target).stem}} for _, target in copies]
         url = f"{self.endpoint}/api/datasets/{self.repository}/commit/main"
         body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         return json.loads(self._request("POST", url, body))["commitOid"]
 
     def _request(self, method: str, url: str, body: bytes) -> bytes:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, body, method=method),
-                                        timeout=20) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=20) as answer:
                 return answer.read()
         except urllib.error.HTTPError as error:
             with error:

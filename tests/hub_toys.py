@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_fake import FakeHub, sha256
-from toy import NAME, add_definition, captured_run, import_run, toy_root
 
+from hub_fake import FakeHub, sha256
 from inference_kernels.hub_files import local_files
+from toy import NAME, add_definition, captured_run, import_run, toy_root
 
 README = "# Toy\n\nTwo definitions.\n"
 OTHER = "toy_gather_other"
@@ -51,12 +51,13 @@ def pointer(content: bytes) -> str:
 
 def as_pointers(root: Path) -> dict[str, bytes]:
     """Replace every large tensor by its pointer; what they held."""
-    held = {path.relative_to(root).as_posix(): path.read_bytes()
-            for path in sorted((root / "blob" / "workloads").rglob("*.safetensors"))}
+    held = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted((root / "blob" / "workloads").rglob("*.safetensors"))
+    }
     for path, content in held.items():
         write(root, path, pointer(content))
     return held
-
 
 
 def published(hub: FakeHub, root: Path) -> None:

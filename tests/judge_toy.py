@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import toy
-
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.judge_run import Limits
@@ -34,15 +33,25 @@ def run(x, weight, ids, scale):
 
 def solution(source: str, name: str = "toy_candidate", dps: bool = False, **spec) -> dict:
     """A native Solution of the toy definition with one source file."""
-    fields = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::run",
-              "dependencies": [],
-              "destination_passing_style": dps} | spec
-    return {"name": name, "definition": toy.NAME, "author": "tests", "spec": fields,
-            "sources": [{"path": "main.py", "content": source}]}
+    fields = {
+        "language": "python",
+        "target_hardware": ["cpu"],
+        "entry_point": "main.py::run",
+        "dependencies": [],
+        "destination_passing_style": dps,
+    } | spec
+    return {
+        "name": name,
+        "definition": toy.NAME,
+        "author": "tests",
+        "spec": fields,
+        "sources": [{"path": "main.py", "content": source}],
+    }
 
 
-def judge_root(path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1,
-               timed: str = "call") -> Path:
+def judge_root(
+    path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1, timed: str = "call"
+) -> Path:
     """A dataset root with workloads, moves and the baseline `toy_torch`."""
     root = toy.toy_root(path / "dataset")
     toy.captured_run(path / "run", root, rows)

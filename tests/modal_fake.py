@@ -8,12 +8,19 @@ class Fault(Exception):
     """Base of the fake's exceptions."""
 
 
-EXCEPTIONS = {name: type(name, (Fault,), {}) for name in ("AlreadyExistsError", "NotFoundError",
-                                                          "SandboxTimeoutError")}
-RESULTS = {"App.lookup": "App", "Image.from_id": "Image", "Image.from_registry": "Image",
-           "Image.entrypoint": "Image",
-           "Image.add_local_dir": "Image", "Image.add_local_file": "Image", "Volume.from_name": "Volume",
-           "Secret.from_name": "Secret", "Sandbox.create": "Sandbox", "Volume.batch_upload": "Upload"}
+EXCEPTIONS = {name: type(name, (Fault,), {}) for name in ("AlreadyExistsError", "NotFoundError", "SandboxTimeoutError")}
+RESULTS = {
+    "App.lookup": "App",
+    "Image.from_id": "Image",
+    "Image.from_registry": "Image",
+    "Image.entrypoint": "Image",
+    "Image.add_local_dir": "Image",
+    "Image.add_local_file": "Image",
+    "Volume.from_name": "Volume",
+    "Secret.from_name": "Secret",
+    "Sandbox.create": "Sandbox",
+    "Volume.batch_upload": "Upload",
+}
 BATCH = "volume.AbstractVolumeUploadContextManager"
 
 
@@ -33,6 +40,7 @@ class Fake:
                 return answer
             result = RESULTS.get(f"{self.kind}.{name}")
             return Fake(self.modal, BATCH if result == "Upload" else result) if result else None
+
         return call
 
     def __enter__(self) -> "Fake":

@@ -21,7 +21,7 @@ CASES = ["text_to_image", "landscape", "transparent"]
 SCRIPT = f'''
 import os, signal, sys, time
 from pathlib import Path
-sys.path[:0] = ["{REPOSITORY / 'tests'}"]
+sys.path[:0] = ["{REPOSITORY / "tests"}"]
 out, control = Path(sys.argv[sys.argv.index("--output-root") + 1]), Path("CONTROL")
 cases = [sys.argv[i + 1] for i, text in enumerate(sys.argv) if text == "--case"]
 
@@ -73,9 +73,11 @@ class ToyRental:
     def __init__(self, path: Path):
         self.path, self.control, self.checkout = path, path / "control", path / "checkout"
         self.control.mkdir()
-        shutil.copytree(REPOSITORY / "scripts" / "inference_kernels",
-                        self.checkout / "scripts" / "inference_kernels",
-                        ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / "scripts" / "inference_kernels",
+            self.checkout / "scripts" / "inference_kernels",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         for part in ("definitions", "tasks"):
             shutil.copytree(toy.DATA / part, self.checkout / part)
         for part in ("retired", "prompts"):
@@ -113,13 +115,23 @@ class ToyRental:
         (self.control / f"{case}.{what}").touch()
 
     def plan(self, **changes) -> Plan:
-        return Plan(Choices(**{"name": "toy", "kind": "image", "code_sha256": code_digest(self.checkout),
-                               "cases": CASES, "seeded": True, "device": "cpu"} | changes))
+        return Plan(
+            Choices(
+                **{
+                    "name": "toy",
+                    "kind": "image",
+                    "code_sha256": code_digest(self.checkout),
+                    "cases": CASES,
+                    "seeded": True,
+                    "device": "cpu",
+                }
+                | changes
+            )
+        )
 
     def runner(self, plan: Plan) -> LocalRunner:
         return LocalRunner(self.path / "root", plan.job_name, self.checkout)
 
     def run(self, selection: Selection = Selection(), **changes) -> dict:
         plan = self.plan(**changes)
-        return run(plan, self.runner(plan), self.target, self.path / "locks", 0.0, selection,
-                   self.lines.append)
+        return run(plan, self.runner(plan), self.target, self.path / "locks", 0.0, selection, self.lines.append)

@@ -39,6 +39,7 @@ def _import_triton() -> None:
     before = os.environ.get("TRITON_INTERPRET", "0")
     os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime import interpreter
+
     os.environ["TRITON_INTERPRET"] = before
     original = interpreter._patch_lang_tensor
 

@@ -18,13 +18,14 @@ DATA = Path(__file__).parent / "data" / "toy"
 NAME = "toy_gather_scale"
 RECIPE = Recipe(seed=7, tensor="toy.weight", shape=(8, 8), dtype="bfloat16", multiplier=40, shift=21)
 SETTINGS = {
-    "kind": "toy", "class": "seeded", "definitions": [NAME],
+    "kind": "toy",
+    "class": "seeded",
+    "definitions": [NAME],
     "model": {"id": "toy", "revision": "seeded", "config_sha256": "0" * 64, "seed": 7, "recipe": "toy-v1"},
     "engine": {"name": "toy", "version": "1", "flags": {}, "environment": {}, "substitutions": []},
     "hardware": {"device": "cpu"},
 }
-OPERATION = {"call_path": "ToyLayer.forward", "layer": "layers.0", "step": 0, "phase": "prefill",
-             "ranks_gathered": 1}
+OPERATION = {"call_path": "ToyLayer.forward", "layer": "layers.0", "step": 0, "phase": "prefill", "ranks_gathered": 1}
 
 
 def toy_root(path: Path) -> Path:
@@ -37,8 +38,9 @@ def add_definition(root: Path, name: str) -> None:
     """The toy definition and its task once more, under another name."""
     for folder in ("definitions/toy", "tasks"):
         value = json.loads((root / folder / f"{NAME}.json").read_text())
-        value |= {key: text.replace(NAME, name) for key, text in value.items()
-                  if key in ("name", "definition", "workloads")}
+        value |= {
+            key: text.replace(NAME, name) for key, text in value.items() if key in ("name", "definition", "workloads")
+        }
         (root / folder / f"{name}.json").write_text(json.dumps(value, indent=2) + "\n")
     shutil.copyfile(root / "definitions" / "toy" / f"{NAME}.py", root / "definitions" / "toy" / f"{name}.py")
 
@@ -67,8 +69,9 @@ def record_call(run: RunFolder, root: Path, rows: int, name: str = NAME) -> str:
     recorder = Recorder(run.root, root)
     recorder.observe(name)
     inputs, outputs = toy_call(rows)
-    return recorder.record(name, inputs, outputs, operation=OPERATION, adaptations=[],
-                           generated={"weight": RECIPE.to_json()})
+    return recorder.record(
+        name, inputs, outputs, operation=OPERATION, adaptations=[], generated={"weight": RECIPE.to_json()}
+    )
 
 
 def play_case(run: RunFolder, root: Path, case: str, rows: int, name: str = NAME) -> None:
@@ -78,8 +81,9 @@ def play_case(run: RunFolder, root: Path, case: str, rows: int, name: str = NAME
     run.finish_case(case, [], 0.1)
 
 
-def captured_run(folder: Path, root: Path, rows: tuple[int, ...] = (3, 5),
-                 names: tuple[str, ...] = (NAME,)) -> RunFolder:
+def captured_run(
+    folder: Path, root: Path, rows: tuple[int, ...] = (3, 5), names: tuple[str, ...] = (NAME,)
+) -> RunFolder:
     """A complete, validated run with one case for each definition and row count."""
     run = start_run(folder)
     for name in names:
@@ -110,8 +114,7 @@ def toy_dataset(path: Path, store: str = "starter") -> Path:
 
 def tree_bytes(root: Path) -> dict[str, bytes]:
     """Content of every file below `root`, by relative path."""
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*"))
-            if path.is_file()}
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def weight_file() -> bytes:

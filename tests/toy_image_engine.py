@@ -18,8 +18,11 @@ class FakeRecorder:
 
     def __init__(self, **changes):
         selection = {"block": 0, "layers": list(GEMM_LAYERS), "attention_steps": [0, 1], "gemm_steps": [0, 1]}
-        self.settings = {"selection": selection | changes, "seed": 42,
-                         "definitions": [EMPTY_PREFIX, CACHED_PREFIX, *GEMM_LAYERS.values()]}
+        self.settings = {
+            "selection": selection | changes,
+            "seed": 42,
+            "definitions": [EMPTY_PREFIX, CACHED_PREFIX, *GEMM_LAYERS.values()],
+        }
         self.counts, self.calls, self.errors = {}, [], []
 
     def observe(self, definition):

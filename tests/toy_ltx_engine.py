@@ -29,8 +29,9 @@ class AttentionLayer(nn.Module):
         self.attn_impl, self.allow_cudnn_sdp = implementation(), True
 
     def forward(self, q, k, v, attn_mask=None, **kwargs):
-        self.seen.append((self.allow_cudnn_sdp, self.attn_impl.allow_cudnn_sdp, cuda.math_sdp_enabled(),
-                          cuda.flash_sdp_enabled()))
+        self.seen.append(
+            (self.allow_cudnn_sdp, self.attn_impl.allow_cudnn_sdp, cuda.math_sdp_enabled(), cuda.flash_sdp_enabled())
+        )
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
         return scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
@@ -54,8 +55,8 @@ class Transformer(nn.Module):
     def __init__(self, blocks=2, implementation=SDPAImpl):
         super().__init__()
         self.transformer_blocks = nn.ModuleList(
-            [nn.ModuleDict({name: LTX2Attention(name, implementation) for name in ATTENTIONS})
-             for _ in range(blocks)])
+            [nn.ModuleDict({name: LTX2Attention(name, implementation) for name in ATTENTIONS}) for _ in range(blocks)]
+        )
 
     def attention(self, name, block=0):
         return self.transformer_blocks[block][name].attn
@@ -107,8 +108,10 @@ class Decoder(nn.Module):
 
 
 def recorder(**changes):
-    found = FakeRecorder(**{"layers": list(LTX_LAYERS), "attention_steps": [1],
-                            "sdpa_backends": {"video": "math", "audio": "math"}} | changes)
+    found = FakeRecorder(
+        **{"layers": list(LTX_LAYERS), "attention_steps": [1], "sdpa_backends": {"video": "math", "audio": "math"}}
+        | changes
+    )
     found.settings["definitions"] = list(set(LTX_LAYERS.values()))
     return found
 
@@ -116,5 +119,4 @@ def recorder(**changes):
 def qkv(definition, queries=5, keys=7):
     shape = (HEADS, int(definition.rsplit("_d", 1)[1]))
     generator = torch.Generator().manual_seed(1)
-    return tuple(torch.randn(1, rows, *shape, generator=generator).bfloat16()
-                 for rows in (queries, keys, keys))
+    return tuple(torch.randn(1, rows, *shape, generator=generator).bfloat16() for rows in (queries, keys, keys))

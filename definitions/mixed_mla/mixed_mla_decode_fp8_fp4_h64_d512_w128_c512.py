@@ -83,8 +83,10 @@ def _page_rows(pages, slots, payload, scales):
     content = pages.view(torch.uint8).flatten(1)
     split = per_page * payload
     page, offset = slots // per_page, slots % per_page
-    return (content[:, :split].unflatten(1, (per_page, payload))[page, offset],
-            content[:, split:].unflatten(1, (per_page, scales))[page, offset])
+    return (
+        content[:, :split].unflatten(1, (per_page, payload))[page, offset],
+        content[:, split:].unflatten(1, (per_page, scales))[page, offset],
+    )
 
 
 def _fp8_rows(pages, slots):

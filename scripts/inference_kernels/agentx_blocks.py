@@ -80,11 +80,11 @@ class BlockLists:
         prefix = through(self.runs[predecessor], last)
         begin, (other, other_end) = self.places[index][0], self.places[predecessor]
         stop = other + tail - 1 - begin
-        ends_there = stop == other_end or self.text[stop:stop + 1] == b","
-        if not (ends_there and self.text[begin:tail - 1] == self.text[other:stop]):
-            # Written with other spaces, or not chained: compare the numbers.
-            if self._runs_of_text(begin, tail - 1, index) != prefix:
-                raise self._unchained(index, last)
+        ends_there = stop == other_end or self.text[stop : stop + 1] == b","
+        same_text = ends_there and self.text[begin : tail - 1] == self.text[other:stop]
+        # Other text is written with other spaces, or not chained: compare the numbers.
+        if not same_text and self._runs_of_text(begin, tail - 1, index) != prefix:
+            raise self._unchained(index, last)
         return prefix
 
     def _runs_of_text(self, begin: int, end: int, index: int) -> Runs:
@@ -115,12 +115,14 @@ class BlockLists:
             self.owner[first:stop] = array("i", [index]) * count
 
     def _unchained(self, index: int, ident: int) -> TraceError:
-        return self._refusal(index, "chained block ids, each always behind the same ids",
-                             f"block {ident} in a second place")
+        return self._refusal(
+            index, "chained block ids, each always behind the same ids", f"block {ident} in a second place"
+        )
 
     def _refusal(self, index: int, expected: str, found: str) -> TraceError:
-        return TraceError(expected=expected, found=found, where=f"{self.where}, request {index}",
-                          remedy="download the trace again")
+        return TraceError(
+            expected=expected, found=found, where=f"{self.where}, request {index}", remedy="download the trace again"
+        )
 
 
 def runs_of(ids: list[int]) -> Runs:

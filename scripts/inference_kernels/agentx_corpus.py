@@ -45,16 +45,22 @@ def identify(path: Path, dataset: str | None, revision: str | None) -> Corpus:
     digest = sha256_file(path)
     if digest == known.SHA256:
         if (dataset or known.DATASET, revision or known.REVISION) != (known.DATASET, known.REVISION):
-            raise TraceError(expected=f"{known.DATASET} at {known.REVISION}, whose SHA-256 this file has",
-                             found=f"{dataset} at {revision}", where=str(path),
-                             remedy="leave --dataset and --trace-revision out")
+            raise TraceError(
+                expected=f"{known.DATASET} at {known.REVISION}, whose SHA-256 this file has",
+                found=f"{dataset} at {revision}",
+                where=str(path),
+                remedy="leave --dataset and --trace-revision out",
+            )
         return Corpus(path, known.DATASET, known.REVISION, size, digest, True)
     if revision is None:
         raise _another(path, f"SHA-256 {known.SHA256}", digest)
     if dataset in (None, known.DATASET) or revision == known.REVISION:
-        raise TraceError(expected="the name and the revision of another trace than the pinned one",
-                         found=f"{dataset} at {revision}", where=str(path),
-                         remedy="give them with --dataset and --trace-revision")
+        raise TraceError(
+            expected="the name and the revision of another trace than the pinned one",
+            found=f"{dataset} at {revision}",
+            where=str(path),
+            remedy="give them with --dataset and --trace-revision",
+        )
     return Corpus(path, dataset, revision, size, digest, False)
 
 
@@ -68,12 +74,20 @@ def select_from(corpus: Corpus, progress: Progress) -> Selection:
     entries, statistic, empty = select_cases(trace, corpus.pinned)
     population = figures(trace)
     file, licence = (known.FILE, known.LICENCE) if corpus.pinned else (corpus.path.name, None)
-    shapes = {"schema_version": 1, "population": population, "cases": entries,
-              "trace": trace_entry(corpus.dataset, corpus.revision, file, corpus.bytes, corpus.sha256,
-                                   licence, available=True),
-              "selection": selection_entry(statistic, "relative" if relative else "absolute")}
-    differences = [f"{name}: published {value}, found {population[name]}"
-                   for name, value in known.POPULATION.items() if corpus.pinned and population[name] != value]
+    shapes = {
+        "schema_version": 1,
+        "population": population,
+        "cases": entries,
+        "trace": trace_entry(
+            corpus.dataset, corpus.revision, file, corpus.bytes, corpus.sha256, licence, available=True
+        ),
+        "selection": selection_entry(statistic, "relative" if relative else "absolute"),
+    }
+    differences = [
+        f"{name}: published {value}, found {population[name]}"
+        for name, value in known.POPULATION.items()
+        if corpus.pinned and population[name] != value
+    ]
     return Selection(shapes, empty, differences)
 
 
@@ -83,14 +97,22 @@ def _check_assumptions(trace: Trace, path: Path) -> None:
     assumed = [
         (names == sorted(names), "sessions in the order of their ids"),
         (not any(session.early_nested for session in trace.sessions), "nested times of the session"),
-        (all(session.keys == known.KEYS for session in trace.sessions), f"the keys {sorted(known.KEYS)}")]
+        (all(session.keys == known.KEYS for session in trace.sessions), f"the keys {sorted(known.KEYS)}"),
+    ]
     for right, expected in assumed:
         if not right:
-            raise TraceError(expected=expected, found="otherwise", where=str(path),
-                             remedy="correct the rules in agentx_select.py, which take it for granted")
+            raise TraceError(
+                expected=expected,
+                found="otherwise",
+                where=str(path),
+                remedy="correct the rules in agentx_select.py, which take it for granted",
+            )
 
 
 def _another(path: Path, expected: str, found: str) -> TraceError:
-    return TraceError(expected=f"{known.FILE} of {known.DATASET}, {expected}", found=found, where=str(path),
-                      remedy=f"download revision {known.REVISION}, or name another trace with --dataset and "
-                      "--trace-revision")
+    return TraceError(
+        expected=f"{known.FILE} of {known.DATASET}, {expected}",
+        found=found,
+        where=str(path),
+        remedy=f"download revision {known.REVISION}, or name another trace with --dataset and --trace-revision",
+    )

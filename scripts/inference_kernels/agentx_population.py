@@ -29,8 +29,7 @@ class Trace:
 
     @cached_property
     def subset(self) -> list[TraceRequest]:
-        return [request for request in self.requests
-                if request.input_tokens + request.output_tokens <= SUBSET_TOKENS]
+        return [request for request in self.requests if request.input_tokens + request.output_tokens <= SUBSET_TOKENS]
 
     @cached_property
     def peaks(self) -> list[int]:
@@ -79,27 +78,35 @@ def figures(trace: Trace) -> dict[str, int | None]:
         "sessions": len(trace.sessions),
         "sessions_with_subagents": sum(session.markers > 0 for session in trace.sessions),
         "subagent_groups": sum(session.markers for session in trace.sessions),
-        "requests": len(trace.requests), "requests_main": len(main), "requests_nested": len(nested),
+        "requests": len(trace.requests),
+        "requests_main": len(main),
+        "requests_nested": len(nested),
         "requests_up_to_131200": sum(tokens <= COUNTED_INPUT_TOKENS for tokens in inputs),
-        "requests_of_whole_blocks": sum(request.input_tokens == BLOCK_SIZE * request.blocks
-                                        for request in trace.requests),
-        "input_sum": sum(inputs), "output_sum": sum(outputs),
+        "requests_of_whole_blocks": sum(
+            request.input_tokens == BLOCK_SIZE * request.blocks for request in trace.requests
+        ),
+        "input_sum": sum(inputs),
+        "output_sum": sum(outputs),
         "block_runs_max": max(len(request.runs) for request in trace.requests),
         "subset_256000_requests": len(trace.subset),
         "subset_256000_requests_main": sum(request.role == "main" for request in trace.subset),
         "subset_256000_requests_nested": sum(request.role == "subagent" for request in trace.subset),
-        "subset_256000_total_max": max((request.input_tokens + request.output_tokens
-                                        for request in trace.subset), default=None)}
+        "subset_256000_total_max": max(
+            (request.input_tokens + request.output_tokens for request in trace.subset), default=None
+        ),
+    }
     for reuse in ("cold", "partial", "full"):
         result[f"requests_{reuse}"] = sum(request.reuse == reuse for request in trace.requests)
     percentiles = {
-        "input": (inputs, (50, 90, 99, 100)), "output": (outputs, (50, 100)),
+        "input": (inputs, (50, 90, 99, 100)),
+        "output": (outputs, (50, 100)),
         "main_blocks": ([request.blocks for request in main], (50,)),
         "nested_blocks": ([request.blocks for request in nested], (50,)),
         "main_shared_blocks": ([request.shared for request in main], (50,)),
         "nested_shared_blocks": ([request.shared for request in nested], (50,)),
         "subset_256000_input": ([request.input_tokens for request in trace.subset], (50, 90, 99, 100)),
-        "session_peak_requests": (trace.peaks, (50, 95, 100))}
+        "session_peak_requests": (trace.peaks, (50, 95, 100)),
+    }
     for name, (values, percents) in percentiles.items():
         for percent in percents:
             suffix = "max" if percent == 100 else f"p{percent}"

@@ -29,8 +29,12 @@ def authored_text() -> str:
     content = AUTHORED.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != AUTHORED_SHA256:
-        raise CaptureError(expected=f"SHA-256 {AUTHORED_SHA256}", found=found, where=str(AUTHORED),
-                           remedy="restore it from version control: prompts would differ from those recorded")
+        raise CaptureError(
+            expected=f"SHA-256 {AUTHORED_SHA256}",
+            found=found,
+            where=str(AUTHORED),
+            remedy="restore it from version control: prompts would differ from those recorded",
+        )
     return content.decode()
 
 
@@ -62,11 +66,19 @@ def base_tokens(ids: Iterable[int], forbidden: set[int], vocabulary: int) -> lis
     base = list(ids)
     wrong = sorted({ident for ident in base if ident in forbidden or not 0 <= ident < vocabulary})
     if wrong:
-        raise CaptureError(expected=f"text tokens below {vocabulary}", found=f"token ids {wrong[:5]}",
-                           where=str(AUTHORED), remedy="use the tokenizer of the served checkpoint")
+        raise CaptureError(
+            expected=f"text tokens below {vocabulary}",
+            found=f"token ids {wrong[:5]}",
+            where=str(AUTHORED),
+            remedy="use the tokenizer of the served checkpoint",
+        )
     if len(base) < LEAST_TOKENS:
-        raise CaptureError(expected=f"at least {LEAST_TOKENS} tokens", found=str(len(base)),
-                           where=str(AUTHORED), remedy="use the tokenizer of the served checkpoint")
+        raise CaptureError(
+            expected=f"at least {LEAST_TOKENS} tokens",
+            found=str(len(base)),
+            where=str(AUTHORED),
+            remedy="use the tokenizer of the served checkpoint",
+        )
     return base
 
 
@@ -91,12 +103,12 @@ def prompt_token_ids(request: Request, base: list[int]) -> list[int]:
     for first, count in request.block_runs:
         for ident in range(first, first + count):
             start = span_start(request.session_id, ident, len(base))
-            prompt += circle[start:start + BLOCK_SIZE]
+            prompt += circle[start : start + BLOCK_SIZE]
     own = f"{request.session_id}\0tail\0{request.request_index}"
     for number in range(-(-(request.input_tokens - len(prompt)) // BLOCK_SIZE)):
         start = span_start(own, number, len(base))
-        prompt += circle[start:start + BLOCK_SIZE]
-    return prompt[:request.input_tokens]
+        prompt += circle[start : start + BLOCK_SIZE]
+    return prompt[: request.input_tokens]
 
 
 def tokens_sha256(ids: Iterable[int]) -> str:

@@ -20,11 +20,16 @@ GROUP_SHARED = 536
 
 def published_shapes() -> dict[str, Any]:
     """Content of agentx_shapes.json for the pinned trace when none of its rows was read."""
-    trace = trace_entry(known.DATASET, known.REVISION, known.FILE, known.BYTES, known.SHA256, known.LICENCE,
-                        available=False)
-    return {"schema_version": 1, "trace": trace, "selection": selection_entry("session_peak", "absolute"),
-            "population": known.POPULATION,
-            "cases": [_case(name, case) for name, case in known.CASES.items()]}
+    trace = trace_entry(
+        known.DATASET, known.REVISION, known.FILE, known.BYTES, known.SHA256, known.LICENCE, available=False
+    )
+    return {
+        "schema_version": 1,
+        "trace": trace,
+        "selection": selection_entry("session_peak", "absolute"),
+        "population": known.POPULATION,
+        "cases": [_case(name, case) for name, case in known.CASES.items()],
+    }
 
 
 def _case(name: str, case: Known) -> dict[str, Any]:
@@ -47,6 +52,18 @@ def _case(name: str, case: Known) -> dict[str, Any]:
 
 def _request(session: str, runs: list[list[int]], output: int | None) -> dict[str, Any]:
     blocks = sum(count for _, count in runs)
-    return {"session_id": session, "line": None, "request_index": None, "outer": None, "inner": None,
-            "role": None, "model": None, "blocks": blocks, "input_tokens": BLOCK_SIZE * blocks,
-            "output_tokens": output, "hash_runs": runs, "start_s": None, "end_s": None}
+    return {
+        "session_id": session,
+        "line": None,
+        "request_index": None,
+        "outer": None,
+        "inner": None,
+        "role": None,
+        "model": None,
+        "blocks": blocks,
+        "input_tokens": BLOCK_SIZE * blocks,
+        "output_tokens": output,
+        "hash_runs": runs,
+        "start_s": None,
+        "end_s": None,
+    }

@@ -45,8 +45,14 @@ def _short_request(requests: Requests, trace: Trace) -> Requests:
 
 
 def _cold_main(requests: Requests, trace: Trace) -> Requests:
-    return _nearest([r for r in requests if r.role == "main" and r.reuse == "cold" and r.index == 0
-                     and r.output_tokens >= LEAST_COLD_MAIN_OUTPUT], 0)
+    return _nearest(
+        [
+            r
+            for r in requests
+            if r.role == "main" and r.reuse == "cold" and r.index == 0 and r.output_tokens >= LEAST_COLD_MAIN_OUTPUT
+        ],
+        0,
+    )
 
 
 def _prefix_reuse(requests: Requests, trace: Trace) -> Requests:
@@ -88,14 +94,17 @@ RULES: dict[str, Callable[[Requests, Trace], Requests]] = {
     "prefix_reuse": _prefix_reuse,
     "full_prefix_reuse": _full_prefix_reuse,
     "long_response": _long_response,
-    "subagent_first": _subagent_first}
+    "subagent_first": _subagent_first,
+}
 
 
 def select_cases(trace: Trace, pinned: bool) -> tuple[list[dict[str, Any]], str, list[str]]:
     """Entries, overlap statistic, names of cases without a request. pinned: use what is published."""
     statistic, sizes = overlap_sizes(trace, pinned)
-    feasible = {limit: [request for session in trace.sessions for request in session.requests
-                        if _fits(request, session, limit)] for limit in CONTEXT_LIMITS.values()}
+    feasible = {
+        limit: [request for session in trace.sessions for request in session.requests if _fits(request, session, limit)]
+        for limit in CONTEXT_LIMITS.values()
+    }
     sessions = {session.ident: session for session in trace.sessions}
     entries, empty = [], []
     for name, known in CASES.items():
@@ -118,10 +127,16 @@ def overlap_sizes(trace: Trace, pinned: bool) -> tuple[str, dict[str, int]]:
     That is the peak of each session, unless only another one gives the published sizes.
     """
     counts = [count for session in trace.sessions for count in in_flight_at_starts(session)]
-    statistics = {"session_peak": trace.peaks, "request_overlap": counts,
-                  "request_overlap_ge2": [count for count in counts if count >= 2]}
-    sizes = {statistic: {name: percentile(values, percent) for name, percent in OVERLAP_PERCENTS.items()}
-             for statistic, values in statistics.items() if values}
+    statistics = {
+        "session_peak": trace.peaks,
+        "request_overlap": counts,
+        "request_overlap_ge2": [count for count in counts if count >= 2],
+    }
+    sizes = {
+        statistic: {name: percentile(values, percent) for name, percent in OVERLAP_PERCENTS.items()}
+        for statistic, values in statistics.items()
+        if values
+    }
     published = {name: CASES[name].members for name in OVERLAP_PERCENTS}
     fitting = [statistic for statistic in sizes if pinned and sizes[statistic] == published]
     statistic = fitting[0] if fitting else "session_peak"
@@ -131,40 +146,43 @@ def overlap_sizes(trace: Trace, pinned: bool) -> tuple[str, dict[str, int]]:
 def _fits(request: TraceRequest, session: Session, limit: int) -> bool:
     """Whether the request, and its predecessor with one token of output, fit the context."""
     before = None if request.predecessor is None else session.requests[request.predecessor]
-    return (request.input_tokens + request.output_tokens + SPARE_TOKENS <= limit
-            and (before is None or before.input_tokens + 1 + SPARE_TOKENS <= limit))
+    return request.input_tokens + request.output_tokens + SPARE_TOKENS <= limit and (
+        before is None or before.input_tokens + 1 + SPARE_TOKENS <= limit
+    )
 
 
 def _serial(name: str, known: Known, tied: Requests, sessions: dict[str, Session]) -> dict[str, Any] | None:
     if not tied:
         return _missing(name, known)
     low, high = known.window or (0, math.inf)
-    chosen = min(tied, key=lambda r: (r.output_tokens not in known.outputs, not low <= r.shared <= high,
-                                      r.ordinal))
+    chosen = min(tied, key=lambda r: (r.output_tokens not in known.outputs, not low <= r.shared <= high, r.ordinal))
     if known.certain and chosen.input_tokens not in known.inputs:
         raise _unlike(name, f"an input of {known.inputs[0]:,} tokens", f"{chosen.input_tokens:,}")
     entry = case_entry(name, known, "recorded") | {
-        "requests": [_request(chosen)], "candidates": len(tied), "shared_prefix_blocks": chosen.shared,
-        "matched_published": _matched(known, [chosen])}
+        "requests": [_request(chosen)],
+        "candidates": len(tied),
+        "shared_prefix_blocks": chosen.shared,
+        "matched_published": _matched(known, [chosen]),
+    }
     if chosen.predecessor is not None:
         before = sessions[chosen.session].requests[chosen.predecessor]
-        entry |= {"predecessor": _request(before),
-                  "predecessor_same_model": before.model == chosen.model}
+        entry |= {"predecessor": _request(before), "predecessor_same_model": before.model == chosen.model}
     return entry
 
 
 def _group(name: str, known: Known, trace: Trace, size: int, limit: int) -> dict[str, Any] | None:
     groups = [peak_group(session) for session, peak in zip(trace.sessions, trace.peaks) if 0 < peak == size]
-    tied = [group for group in groups
-            if all(r.input_tokens + r.output_tokens + SPARE_TOKENS <= limit for r in group)]
+    tied = [group for group in groups if all(r.input_tokens + r.output_tokens + SPARE_TOKENS <= limit for r in group)]
     if not tied:
         return None
     outputs = sorted(known.outputs)
     chosen = min(tied, key=lambda group: (sorted(r.output_tokens for r in group) != outputs, group[0].line))
     return case_entry(name, known, "recorded") | {
-        "requests": [_request(request) for request in chosen], "candidates": len(tied),
+        "requests": [_request(request) for request in chosen],
+        "candidates": len(tied),
         "group_shared_prefix_blocks": shared_matrix([request.runs for request in chosen]),
-        "matched_published": _matched(known, chosen)}
+        "matched_published": _matched(known, chosen),
+    }
 
 
 def _missing(name: str, known: Known) -> None:
@@ -173,8 +191,12 @@ def _missing(name: str, known: Known) -> None:
 
 
 def _unlike(name: str, expected: str, found: str) -> TraceError:
-    return TraceError(expected=f"{expected}, as published", found=found, where=f"case {name}",
-                      remedy="the rule of this case is not the published one: correct it in agentx_select.py")
+    return TraceError(
+        expected=f"{expected}, as published",
+        found=found,
+        where=f"case {name}",
+        remedy="the rule of this case is not the published one: correct it in agentx_select.py",
+    )
 
 
 def _matched(known: Known, chosen: Requests) -> bool | None:
@@ -192,8 +214,18 @@ def _matched(known: Known, chosen: Requests) -> bool | None:
 
 
 def _request(request: TraceRequest) -> dict[str, Any]:
-    return {"session_id": request.session, "line": request.line, "request_index": request.index,
-            "outer": request.outer, "inner": request.inner, "role": request.role, "model": request.model,
-            "blocks": request.blocks, "input_tokens": request.input_tokens,
-            "output_tokens": request.output_tokens, "hash_runs": [list(run) for run in request.runs],
-            "start_s": request.start, "end_s": request.end}
+    return {
+        "session_id": request.session,
+        "line": request.line,
+        "request_index": request.index,
+        "outer": request.outer,
+        "inner": request.inner,
+        "role": request.role,
+        "model": request.model,
+        "blocks": request.blocks,
+        "input_tokens": request.input_tokens,
+        "output_tokens": request.output_tokens,
+        "hash_runs": [list(run) for run in request.runs],
+        "start_s": request.start,
+        "end_s": request.end,
+    }

@@ -61,10 +61,14 @@ class Case:
 
     def receipt(self) -> dict[str, Any]:
         """The part of a capture record's `request` that the trace decides."""
-        receipt = {"case": self.name, "provenance": self.provenance, "trace_revision": self.trace_revision,
-                   "input_tokens": [request.input_tokens for request in self.requests],
-                   "output_tokens": [request.output_tokens for request in self.requests],
-                   "shared_prefix_blocks": self.shared_prefix_blocks}
+        receipt = {
+            "case": self.name,
+            "provenance": self.provenance,
+            "trace_revision": self.trace_revision,
+            "input_tokens": [request.input_tokens for request in self.requests],
+            "output_tokens": [request.output_tokens for request in self.requests],
+            "shared_prefix_blocks": self.shared_prefix_blocks,
+        }
         return receipt | ({"predecessor_tokens": self.predecessor.input_tokens} if self.predecessor else {})
 
 
@@ -80,16 +84,20 @@ def load_cases(path: Path = SHAPES) -> dict[str, Case]:
 def choose(cases: dict[str, Case], names: Iterable[str] | None, kind: str) -> list[Case]:
     """The named cases, or by default the serial ones of `kind` that can be run (groups are run by name)."""
     if not names:
-        return [case for case in cases.values()
-                if case.runnable and case.mode == "serial" and kind in case.kinds]
+        return [case for case in cases.values() if case.runnable and case.mode == "serial" and kind in case.kinds]
     chosen = []
     for name in dict.fromkeys(names):
         if name not in cases:
-            raise SchemaError(expected=f"one of {', '.join(cases)}", found=name, where="case",
-                              remedy="correct the name")
+            raise SchemaError(
+                expected=f"one of {', '.join(cases)}", found=name, where="case", remedy="correct the name"
+            )
         if not cases[name].runnable:
-            raise SchemaError(expected="a case with block ids", found=f"published figures only for {name}",
-                              where="case", remedy="select it from the trace (select_agentx_requests.py)")
+            raise SchemaError(
+                expected="a case with block ids",
+                found=f"published figures only for {name}",
+                where="case",
+                remedy="select it from the trace (select_agentx_requests.py)",
+            )
         chosen.append(cases[name])
     return chosen
 
@@ -112,8 +120,9 @@ def shape_errors(shapes: dict[str, Any], where: str) -> list[SchemaError]:
     whole = shapes["trace"]["sha256"] == known.SHA256
     for entry in shapes["cases"]:
         faults += [f"case {entry['name']}: {fault}" for fault in _case_faults(entry, available, whole)]
-    return [SchemaError(expected="a consistent list of cases", found=fault, where=where, remedy=REMEDY)
-            for fault in faults]
+    return [
+        SchemaError(expected="a consistent list of cases", found=fault, where=where, remedy=REMEDY) for fault in faults
+    ]
 
 
 def _case_faults(entry: dict[str, Any], available: bool, whole: bool) -> list[str]:
@@ -134,7 +143,8 @@ def _case_faults(entry: dict[str, Any], available: bool, whole: bool) -> list[st
     if entry["mode"] == "group":
         matrix = shared_matrix([_runs(request) for request in requests])
         return ["group_shared_prefix_blocks differ from the block ids"] * (
-            entry.get("group_shared_prefix_blocks") != matrix or predecessor is not None)
+            entry.get("group_shared_prefix_blocks") != matrix or predecessor is not None
+        )
     found = common_prefix(_runs(predecessor), _runs(requests[0])) if predecessor else 0
     return [] if shared == found else [f"shared_prefix_blocks {shared}, block ids share {found}"]
 
@@ -158,13 +168,21 @@ def _runs(request: dict[str, Any]) -> Runs:
 
 
 def _request(entry: dict[str, Any]) -> Request:
-    return Request(entry["session_id"], entry["request_index"], _runs(entry), entry["input_tokens"],
-                   entry["output_tokens"])
+    return Request(
+        entry["session_id"], entry["request_index"], _runs(entry), entry["input_tokens"], entry["output_tokens"]
+    )
 
 
 def _case(entry: dict[str, Any], revision: str) -> Case:
     predecessor = entry["predecessor"]
-    return Case(entry["name"], tuple(entry["kinds"]), entry["mode"], entry["provenance"],
-                tuple(_request(request) for request in entry["requests"]),
-                _request(predecessor) if predecessor else None, entry["shared_prefix_blocks"], revision,
-                entry["published"])
+    return Case(
+        entry["name"],
+        tuple(entry["kinds"]),
+        entry["mode"],
+        entry["provenance"],
+        tuple(_request(request) for request in entry["requests"]),
+        _request(predecessor) if predecessor else None,
+        entry["shared_prefix_blocks"],
+        revision,
+        entry["published"],
+    )

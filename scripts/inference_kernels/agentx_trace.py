@@ -100,21 +100,25 @@ def documents(path: Path) -> Iterator[tuple[int, bytes, str]]:
 
 def nested_times_are_relative(path: Path) -> bool:
     """True if any nested request seems to start before its marker: then such times count from the marker."""
-    return any(_early_nested(_outline(text, where)[0]["requests"], where)
-               for _, text, where in documents(path))
+    return any(_early_nested(_outline(text, where)[0]["requests"], where) for _, text, where in documents(path))
 
 
 def _early_nested(items: list[dict[str, Any]], where: str) -> bool:
-    return any(_number(nested, "t", where) + NESTED_SLACK_S < item["t"]
-               for item in items if item["type"] == "subagent" for nested in item["requests"])
+    return any(
+        _number(nested, "t", where) + NESTED_SLACK_S < item["t"]
+        for item in items
+        if item["type"] == "subagent"
+        for nested in item["requests"]
+    )
 
 
 def _session(text: bytes, line: int, where: str, relative: bool, ordinal: int) -> Session:
     outline, places = _outline(text, where)
     rows, markers = _flatten(outline["requests"], relative)
     if [item.get("hash_ids") for item, *_ in rows] != list(range(len(places))):
-        raise _refusal("one list hash_ids in every request, and nowhere else",
-                       f"{len(rows)} requests, {len(places)} lists", where)
+        raise _refusal(
+            "one list hash_ids in every request, and nowhere else", f"{len(rows)} requests, {len(places)} lists", where
+        )
     lengths = [_lengths(item, f"{where}, request {index}") for index, (item, *_) in enumerate(rows)]
     times = [_times(item, base, f"{where}, request {index}") for index, (item, _, _, base) in enumerate(rows)]
     lists, blocks = BlockLists(text, places, where), {}
@@ -122,9 +126,20 @@ def _session(text: bytes, line: int, where: str, relative: bool, ordinal: int) -
         blocks[index] = lists.add(index)
     ident, early = outline["id"], _early_nested(outline["requests"], where)
     requests = tuple(
-        TraceRequest(ordinal + index, ident, line, index, outer, inner, item["model"], *lengths[index],
-                     *times[index], *blocks[index])
-        for index, (item, outer, inner, _) in enumerate(rows))
+        TraceRequest(
+            ordinal + index,
+            ident,
+            line,
+            index,
+            outer,
+            inner,
+            item["model"],
+            *lengths[index],
+            *times[index],
+            *blocks[index],
+        )
+        for index, (item, outer, inner, _) in enumerate(rows)
+    )
     return Session(ident, line, markers, frozenset(outline), early, requests)
 
 
@@ -135,7 +150,7 @@ def _outline(text: bytes, where: str) -> tuple[dict[str, Any], list[tuple[int, i
         end = text.find(b"]", match.end())
         if end < 0:
             raise _refusal("a complete JSON object", "the end of the text inside a list of blocks", where)
-        pieces += [text[rest:match.end() - 1], b"%d" % len(places)]
+        pieces += [text[rest : match.end() - 1], b"%d" % len(places)]
         places.append((match.end(), end))
         rest = end + 1
     pieces.append(text[rest:])
@@ -152,10 +167,11 @@ def _check_session(outline: Any, where: str) -> None:
     if not isinstance(outline, dict):
         raise _refusal("a session: a JSON object", type(outline).__name__, where)
     for key, right, expected in (
-            ("id", lambda value: isinstance(value, str) and value, "a name"),
-            ("block_size", lambda value: value == BLOCK_SIZE, str(BLOCK_SIZE)),
-            ("hash_id_scope", lambda value: value == "local", "'local' (ids that count within a session)"),
-            ("requests", lambda value: isinstance(value, list) and value, "a list that is not empty")):
+        ("id", lambda value: isinstance(value, str) and value, "a name"),
+        ("block_size", lambda value: value == BLOCK_SIZE, str(BLOCK_SIZE)),
+        ("hash_id_scope", lambda value: value == "local", "'local' (ids that count within a session)"),
+        ("requests", lambda value: isinstance(value, list) and value, "a list that is not empty"),
+    ):
         if key not in outline or not right(outline[key]):
             raise _wrong(outline, key, expected, where)
     _check_items(outline["requests"], where)
@@ -179,8 +195,7 @@ def _flatten(items: list[dict[str, Any]], relative: bool) -> tuple[list[Row], in
     for outer, item in enumerate(items):
         found = list(_requests(item, 0.0, relative))
         nested = item["type"] == "subagent"
-        rows += [(request, outer, inner if nested else -1, base)
-                 for inner, (request, base) in enumerate(found)]
+        rows += [(request, outer, inner if nested else -1, base) for inner, (request, base) in enumerate(found)]
         markers += _markers(item)
     return rows, markers
 

@@ -28,16 +28,18 @@ def data_classes(root: Path) -> dict[str, str]:
     return {record["workload"]: record["class"] for record in read_captures(root)}
 
 
-def available_workloads(root: Path, definition: dict, classes: dict[str, str],
-                        only: tuple[str, ...] = ()) -> list[Available]:
+def available_workloads(
+    root: Path, definition: dict, classes: dict[str, str], only: tuple[str, ...] = ()
+) -> list[Available]:
     """The definition's workloads (only those of the UUIDs `only`, if any), in file order.
 
     classes: from `data_classes`. PathError for a tensor path that leaves its definition's folder.
     """
     workloads = [item for item in read_workloads(root, definition) if not only or item["uuid"] in only]
     name = definition["name"]
-    return [Available(item, classes.get(item["uuid"], "unknown"), missing_input(root, name, item))
-            for item in workloads]
+    return [
+        Available(item, classes.get(item["uuid"], "unknown"), missing_input(root, name, item)) for item in workloads
+    ]
 
 
 def missing_input(root: Path, definition: str, workload: dict) -> str:

@@ -21,9 +21,25 @@ PACKAGES = ("torch", "triton", "sglang")
 DETAIL = 200
 FIGURE = (int, float, type(None))
 # A row's keys, all of them, and the types of their values.
-ROW = {"definition": (str,), "solution": (str,), "data": (str,), "class": (list,), "device": (str,), "peaks": (dict,),
-       "packages": (dict,), "timed": (str,), "passed": (int,), "workloads": (int,), "statuses": (dict,),
-       "geomean_us": FIGURE, "floor_ratio": FIGURE, "speed_vs_sglang": FIGURE, "worst_error": FIGURE, "unsteady": (int,), "cases": (list,)}
+ROW = {
+    "definition": (str,),
+    "solution": (str,),
+    "data": (str,),
+    "class": (list,),
+    "device": (str,),
+    "peaks": (dict,),
+    "packages": (dict,),
+    "timed": (str,),
+    "passed": (int,),
+    "workloads": (int,),
+    "statuses": (dict,),
+    "geomean_us": FIGURE,
+    "floor_ratio": FIGURE,
+    "speed_vs_sglang": FIGURE,
+    "worst_error": FIGURE,
+    "unsteady": (int,),
+    "cases": (list,),
+}
 
 
 def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
@@ -43,8 +59,12 @@ def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
 def _files(path: Path) -> list[Path]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
-        raise SchemaError(expected="reports (*.jsonl)", found="none", where=str(path),
-                          remedy="write them with scripts/benchmark_solutions.py")
+        raise SchemaError(
+            expected="reports (*.jsonl)",
+            found="none",
+            where=str(path),
+            remedy="write them with scripts/benchmark_solutions.py",
+        )
     return files
 
 
@@ -68,21 +88,38 @@ def _unsteady(record: dict[str, Any]) -> bool:
 
 def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float]) -> dict[str, Any]:
     times = {record["workload"]: time for record in records if (time := _time(record)) is not None}
-    ratios = [times[record["workload"]] / record["floor"]["microseconds"] for record in records
-              if record["workload"] in times and record["floor"]["microseconds"]]
+    ratios = [
+        times[record["workload"]] / record["floor"]["microseconds"]
+        for record in records
+        if record["workload"] in times and record["floor"]["microseconds"]
+    ]
     speeds = [engine[uuid] / time for uuid, time in times.items() if uuid in engine]
-    used = [item["tolerance_used"] for record in records for item in record["comparisons"].values()
-            if item["tolerance_used"] is not None and record["status"] == "pass"]
+    used = [
+        item["tolerance_used"]
+        for record in records
+        for item in record["comparisons"].values()
+        if item["tolerance_used"] is not None and record["status"] == "pass"
+    ]
     environment, statuses = records[-1]["environment"], [record["status"] for record in records]
-    return {"definition": key[0], "solution": key[1], "data": key[2],
-            "class": sorted({record["class"] for record in records}), "device": environment["device"],
-            "peaks": environment["peaks"],
-            "packages": {name: environment["packages"].get(name) for name in PACKAGES} | {"torch": environment["torch"]},
-            "timed": records[-1]["timed"], "passed": statuses.count("pass"), "workloads": len(records),
-            "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
-            "geomean_us": _mean(list(times.values())), "floor_ratio": _mean(ratios),
-            "speed_vs_sglang": _mean(speeds), "worst_error": max(used, default=None), "unsteady": sum(map(_unsteady, records)),
-            "cases": [_case(record) for record in records]}
+    return {
+        "definition": key[0],
+        "solution": key[1],
+        "data": key[2],
+        "class": sorted({record["class"] for record in records}),
+        "device": environment["device"],
+        "peaks": environment["peaks"],
+        "packages": {name: environment["packages"].get(name) for name in PACKAGES} | {"torch": environment["torch"]},
+        "timed": records[-1]["timed"],
+        "passed": statuses.count("pass"),
+        "workloads": len(records),
+        "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "geomean_us": _mean(list(times.values())),
+        "floor_ratio": _mean(ratios),
+        "speed_vs_sglang": _mean(speeds),
+        "worst_error": max(used, default=None),
+        "unsteady": sum(map(_unsteady, records)),
+        "cases": [_case(record) for record in records],
+    }
 
 
 def _mean(values: list[float]) -> float | None:
@@ -96,9 +133,16 @@ def _case(record: dict[str, Any]) -> dict[str, Any]:
         more["launch_us"] = round(record["timing"]["launch"]["median_us"], 3)
     if "overhead" in record.get("seconds", {}):
         more["overhead_s"] = record["seconds"]["overhead"]
-    return {"axes": record["axes"], "status": record["status"], "us": time and round(time, 3), **more,
-            "floor_us": floor.get("microseconds"), "bytes": floor.get("bytes"), "operations": floor.get("operations"),
-            "detail": record["detail"][:DETAIL]}
+    return {
+        "axes": record["axes"],
+        "status": record["status"],
+        "us": time and round(time, 3),
+        **more,
+        "floor_us": floor.get("microseconds"),
+        "bytes": floor.get("bytes"),
+        "operations": floor.get("operations"),
+        "detail": record["detail"][:DETAIL],
+    }
 
 
 def read_rows(root: Path) -> list[dict[str, Any]]:
@@ -108,21 +152,34 @@ def read_rows(root: Path) -> list[dict[str, Any]]:
         return []
     rows = []
     for number, row in read_jsonl(path):
-        faults = [f"no {key}" for key in ROW if key not in row] + [f"unknown key {key}" for key in row if key not in ROW]
+        faults = [f"no {key}" for key in ROW if key not in row] + [
+            f"unknown key {key}" for key in row if key not in ROW
+        ]
         faults = faults or [f"{key} = {row[key]!r}" for key, kinds in ROW.items() if type(row[key]) not in kinds]
         if faults:
-            raise SchemaError(expected=f"a result with {', '.join(ROW)}", found=faults[0],
-                              where=f"{path}:{number}", remedy="write it with scripts/summarise_results.py")
+            raise SchemaError(
+                expected=f"a result with {', '.join(ROW)}",
+                found=faults[0],
+                where=f"{path}:{number}",
+                remedy="write it with scripts/summarise_results.py",
+            )
         rows.append(row)
     return rows
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """Solution, data, passed, time, ratio to the floor, speed against the engine, worst error: as a table shows them."""
+    """A table's cells: solution, data, passed, time, ratio to the floor, speed against the engine, worst error."""
     failed = ", ".join(f"{count} {status}" for status, count in row["statuses"].items() if status != "pass")
     passed = f"{row['passed']} of {row['workloads']}" + (f" ({failed})" if failed else "")
-    return [f"`{row['solution']}`", row["data"], passed, _geomean(row), _number(row["floor_ratio"]),
-            _number(row["speed_vs_sglang"]), "-" if row["worst_error"] is None else f"{row['worst_error']:.0%}"]
+    return [
+        f"`{row['solution']}`",
+        row["data"],
+        passed,
+        _geomean(row),
+        _number(row["floor_ratio"]),
+        _number(row["speed_vs_sglang"]),
+        "-" if row["worst_error"] is None else f"{row['worst_error']:.0%}",
+    ]
 
 
 def _geomean(row: dict[str, Any]) -> str:
@@ -137,8 +194,9 @@ def _number(value: float | None) -> str:
 
 
 DATA = ("starter", "large")
-OVERVIEW = ["definition", "solutions", "calls passed"] + [title for data in DATA
-                                                         for title in (f"fastest, {data}", "us", "x floor")]
+OVERVIEW = ["definition", "solutions", "calls passed"] + [
+    title for data in DATA for title in (f"fastest, {data}", "us", "x floor")
+]
 HEADER = ["solution", "data", "passed", "time us", "x floor", "x SGLang", "tolerance used"]
 INTRODUCTION = """\
 Times are what the task times: a prepared launch as a CUDA graph, from a cold L2 and without what the timer adds, or
@@ -151,10 +209,10 @@ committed. Tolerance used: the worst element's error as a share of its bound. A 
 on this device; a row describes the source of its day.
 
 `~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something
-disturbed them, and the time can be too long, or it depends on the values, which change places before each call: Triton's
-index selection scores close blocks a second time. The summary has both quantiles of every workload. Most are eager
-calls, which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before each
-timed launch, for a late host.
+disturbed them, and the time can be too long, or it depends on the values, which change places before each call:
+Triton's index selection scores close blocks a second time. The summary has both quantiles of every workload. Most are
+eager calls, which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before
+each timed launch, for a late host.
 
 [starter.md](starter.md) has the commands."""
 
@@ -166,8 +224,14 @@ def overview(rows: list[dict[str, Any]]) -> list[list[str]]:
         own = [row for row in rows if row["definition"] == name]
         solutions = {row["solution"] for row in own}
         passed, judged = (sum(row[key] for row in own) for key in ("passed", "workloads"))
-        lines.append([f"`{name}`", str(len(solutions)), f"{passed} of {judged}",
-                      *(cell for data in DATA for cell in _fastest(name, own, data))])
+        lines.append(
+            [
+                f"`{name}`",
+                str(len(solutions)),
+                f"{passed} of {judged}",
+                *(cell for data in DATA for cell in _fastest(name, own, data)),
+            ]
+        )
     return lines
 
 
@@ -184,8 +248,11 @@ def page(root: Path, rows: list[dict[str, Any]]) -> str:
     """The text of docs/baselines.md."""
     devices = sorted({(row["device"], row["packages"]["torch"]) for row in rows})
     where = "; ".join(f"{device} with torch {version}" for device, version in devices)
-    parts = ["# Baselines", f"Generated by `python scripts/build_docs.py` from [the summary](../{SUMMARY}). Measured on: "
-             f"{where}.", INTRODUCTION]
+    parts = [
+        "# Baselines",
+        f"Generated by `python scripts/build_docs.py` from [the summary](../{SUMMARY}). Measured on: {where}.",
+        INTRODUCTION,
+    ]
     for path in definition_files(root):
         name = read_definition(path)["name"]
         own = [row for row in rows if row["definition"] == name]
@@ -196,6 +263,10 @@ def page(root: Path, rows: list[dict[str, Any]]) -> str:
 
 def _failures(rows: list[dict[str, Any]]) -> list[str]:
     """One line for each reason why a solution was not accepted."""
-    found = {(row["solution"], case["status"], " ".join(case["detail"].split())) for row in rows
-             for case in row["cases"] if case["status"] != "pass"}
+    found = {
+        (row["solution"], case["status"], " ".join(case["detail"].split()))
+        for row in rows
+        for case in row["cases"]
+        if case["status"] != "pass"
+    }
     return ["\n".join(f"- `{name}`: {status}: {detail}" for name, status, detail in sorted(found))] if found else []

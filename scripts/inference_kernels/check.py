@@ -58,8 +58,12 @@ def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> C
     state = Checked(root, only)
     _definitions(state)
     if only and only not in state.definitions | dict.fromkeys(state.broken):
-        raise SchemaError(expected=f"one of {sorted(state.definitions)}", found=only, where=str(root),
-                          remedy="check the definition's name")
+        raise SchemaError(
+            expected=f"one of {sorted(state.definitions)}",
+            found=only,
+            where=str(root),
+            remedy="check the definition's name",
+        )
     _workloads(state)
     _records(state)
     _tasks(state)
@@ -88,8 +92,13 @@ def _report(state: Checked, error: DatasetError) -> None:
 def _definitions(state: Checked) -> None:
     files = definition_files(state.root)
     for path in sorted(set((state.root / "definitions").rglob("*.json")) - set(files)):
-        state.findings.add("error", state.relative(path), "definitions/<op_type>/<name>.json", "another depth",
-                           "move the file: the native loader reads every .json there")
+        state.findings.add(
+            "error",
+            state.relative(path),
+            "definitions/<op_type>/<name>.json",
+            "another depth",
+            "move the file: the native loader reads every .json there",
+        )
     for path in files:
         where = state.relative(path)
         definition = _guard(state, partial(read_definition, path))
@@ -99,8 +108,13 @@ def _definitions(state: Checked) -> None:
         for error in definition_errors(definition, path, where):
             state.findings.add_error(error)
         if definition["name"] in state.definitions:
-            state.findings.add("error", where, "a definition name that occurs once", f"{definition['name']} again",
-                               "remove one of the files")
+            state.findings.add(
+                "error",
+                where,
+                "a definition name that occurs once",
+                f"{definition['name']} again",
+                "remove one of the files",
+            )
         state.definitions[definition["name"]] = definition
     for error in out_of_sync(state.root):
         # A definition that cannot be read was reported above.
@@ -145,8 +159,13 @@ def _workloads(state: Checked) -> None:
         if path.stem in state.broken:
             continue
         if path not in expected:
-            state.findings.add("error", state.relative(path), "the workload file of a known definition",
-                               "another file", "remove it, or restore its definition")
+            state.findings.add(
+                "error",
+                state.relative(path),
+                "the workload file of a known definition",
+                "another file",
+                "remove it, or restore its definition",
+            )
             continue
         if state.wanted(expected[path]):
             for where, row in _rows(state, path):
@@ -170,23 +189,38 @@ def _workload(state: Checked, name: str, row: dict, where: str) -> None:
         findings.add("error", where, f"definition {name}", row["definition"], "move the line to its own file")
         return
     if row.get("solution") or row.get("evaluation"):
-        findings.add("error", where, "a workload without solution and evaluation", "an evaluated trace",
-                     "keep evaluations out of workloads/")
+        findings.add(
+            "error",
+            where,
+            "a workload without solution and evaluation",
+            "an evaluated trace",
+            "keep evaluations out of workloads/",
+        )
     workload = row["workload"]
     problems = workload_errors(workload, definition, where)
     for error in problems:
         findings.add_error(error)
     uuid = workload["uuid"]
     if uuid in state.workloads:
-        findings.add("error", where, "a UUID that occurs once", f"{uuid} again, after {state.workloads[uuid][2]}",
-                     "remove one of the lines")
+        findings.add(
+            "error",
+            where,
+            "a UUID that occurs once",
+            f"{uuid} again, after {state.workloads[uuid][2]}",
+            "remove one of the lines",
+        )
         return
     state.workloads[uuid] = (name, workload, where)
     if problems:
         return
     if workload_uuid(name, workload["inputs"]) != uuid:
-        findings.add("error", where, f"UUID {workload_uuid(name, workload['inputs'])}, from the inputs", uuid,
-                     "import the workload again instead of editing it")
+        findings.add(
+            "error",
+            where,
+            f"UUID {workload_uuid(name, workload['inputs'])}, from the inputs",
+            uuid,
+            "import the workload again instead of editing it",
+        )
     axes = const_axes(definition) | workload["axes"]
     for input_name, item in workload["inputs"].items():
         if item["type"] == "safetensors":
@@ -194,8 +228,9 @@ def _workload(state: Checked, name: str, row: dict, where: str) -> None:
             _expect_blob(state, name, item, input_name, (shape, definition["inputs"][input_name]["dtype"]), where)
 
 
-def _expect_blob(state: Checked, definition: str, item: dict, label: str,
-                 form: tuple[tuple[int, ...], str] | None, where: str) -> None:
+def _expect_blob(
+    state: Checked, definition: str, item: dict, label: str, form: tuple[tuple[int, ...], str] | None, where: str
+) -> None:
     if item["tensor_key"] != "tensor":
         state.findings.add("error", where, "tensor_key 'tensor'", repr(item["tensor_key"]), "import it again")
         return
@@ -209,10 +244,15 @@ def _records(state: Checked) -> None:
         for where, record in _rows(state, captures_file(state.root)):
             if state.wanted(record.get("definition", "")):
                 _record(state, record, where)
-    for uuid, (name, _, where) in state.workloads.items():
+    for uuid, (_, _, where) in state.workloads.items():
         if uuid not in state.records:
-            state.findings.add("error", where, "a capture record of the workload", "none in captures.jsonl",
-                               "import its capture run again")
+            state.findings.add(
+                "error",
+                where,
+                "a capture record of the workload",
+                "none in captures.jsonl",
+                "import its capture run again",
+            )
     have = {name for name, _, _ in state.workloads.values()}
     for name in sorted(set(filter(state.wanted, state.definitions)) - have):
         state.findings.add("note", name, "captured workloads", "none", "capture and import them")
@@ -235,8 +275,9 @@ def _record(state: Checked, record: dict, where: str) -> None:
             _expect_blob(state, name, record[group][output], label, None, where)
         return
     if uuid not in state.workloads or state.workloads[uuid][0] != name:
-        state.findings.add("error", where, f"a workload {uuid} of {name}", "none",
-                           "import the capture run again, or remove the record")
+        state.findings.add(
+            "error", where, f"a workload {uuid} of {name}", "none", "import the capture run again, or remove the record"
+        )
         return
     _record_outputs(state, record, where)
     _recipes(state, record, where)
@@ -248,8 +289,13 @@ def _record_outputs(state: Checked, record: dict, where: str) -> None:
     definition = state.definitions[record["definition"]]
     workload = state.workloads[record["workload"]][1]
     if record["outputs"] and set(record["outputs"]) != set(definition["outputs"]):
-        state.findings.add("error", where, f"outputs {sorted(definition['outputs'])}",
-                           f"{sorted(record['outputs'])}", "capture all outputs")
+        state.findings.add(
+            "error",
+            where,
+            f"outputs {sorted(definition['outputs'])}",
+            f"{sorted(record['outputs'])}",
+            "capture all outputs",
+        )
         return
     axes = const_axes(definition) | workload["axes"]
     needed = {axis for spec in definition["outputs"].values() for axis in spec["shape"]}
@@ -262,8 +308,13 @@ def _record_outputs(state: Checked, record: dict, where: str) -> None:
     for name in record["outputs"]:
         figures = record["statistics"].get(name)
         if figures and figures["min"] == figures["max"]:
-            state.findings.add("warning", where, f"an output {name} that depends on its inputs",
-                               f"the constant {figures['min']}", "capture with informative weights")
+            state.findings.add(
+                "warning",
+                where,
+                f"an output {name} that depends on its inputs",
+                f"the constant {figures['min']}",
+                "capture with informative weights",
+            )
 
 
 def _recipes(state: Checked, record: dict, where: str) -> None:
@@ -271,14 +322,14 @@ def _recipes(state: Checked, record: dict, where: str) -> None:
     inputs = state.workloads[record["workload"]][1]["inputs"]
     for name, recipe in record.get("generated", {}).items():
         if "path" not in inputs.get(name, {}):
-            state.findings.add("error", where, f"recipes of the inputs {sorted(inputs)}", name,
-                               "import the capture run again")
+            state.findings.add(
+                "error", where, f"recipes of the inputs {sorted(inputs)}", name, "import the capture run again"
+            )
             continue
         try:
             recipe_from_json(recipe)
         except DatasetError as error:
-            state.findings.add("error", where, error.expected, f"{error.found} in the recipe of {name}",
-                               error.remedy)
+            state.findings.add("error", where, error.expected, f"{error.found} in the recipe of {name}", error.remedy)
         state.blobs.recipes.add(inputs[name]["path"])
 
 
@@ -291,8 +342,13 @@ def _tasks(state: Checked) -> None:
             state.findings.add_error(error)
     for path in sorted((state.root / "tasks").glob("*.json")):
         if path.stem not in state.definitions and path.stem not in state.broken:
-            state.findings.add("error", state.relative(path), "the task of a known definition", path.stem,
-                               "remove it, or restore its definition")
+            state.findings.add(
+                "error",
+                state.relative(path),
+                "the task of a known definition",
+                path.stem,
+                "remove it, or restore its definition",
+            )
 
 
 def _constraints(state: Checked) -> None:
@@ -316,6 +372,11 @@ def _constraints(state: Checked) -> None:
 def summary(state: Checked) -> dict[str, Any]:
     """The machine-readable result: counts by class and level, blob figures, and all findings."""
     classes = {name: sum(found == name for found in state.records.values()) for name in CLASSES}
-    return {"checked": len(state.workloads), "classes": classes, "blobs": state.blobs.figures(),
-            "errors": state.findings.count("error"), "warnings": state.findings.count("warning"),
-            "notes": state.findings.count("note")}
+    return {
+        "checked": len(state.workloads),
+        "classes": classes,
+        "blobs": state.blobs.figures(),
+        "errors": state.findings.count("error"),
+        "warnings": state.findings.count("warning"),
+        "notes": state.findings.count("note"),
+    }

@@ -12,8 +12,15 @@ from .errors import DatasetError
 from .files import LEFTOVER
 from .findings import Findings
 from .hashing import hash_files
-from .layout import (FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, HUB_FILE_LIMIT, STARTER_FILE_LIMIT,
-                     STARTER_TOTAL_LIMIT, BlobPath, blob_files)
+from .layout import (
+    FOLDER_ENTRY_LIMIT,
+    FOLDER_ENTRY_WARNING,
+    HUB_FILE_LIMIT,
+    STARTER_FILE_LIMIT,
+    STARTER_TOTAL_LIMIT,
+    BlobPath,
+    blob_files,
+)
 from .lfs import pull_command, read_pointer
 from .tensors import read_header
 
@@ -51,9 +58,14 @@ class Blobs:
     def figures(self) -> dict[str, int]:
         """Paths and bytes; a content at several paths counts once in the unique figures."""
         unique = {Path(text).stem: size for text, size in self.sizes.items()}
-        return {"paths": len(self.sizes), "bytes": sum(self.sizes.values()), "unique": len(unique),
-                "unique_bytes": sum(unique.values()), "pointers": len(self.pointers),
-                "not_materialised": len(self.absent_generated)}
+        return {
+            "paths": len(self.sizes),
+            "bytes": sum(self.sizes.values()),
+            "unique": len(unique),
+            "unique_bytes": sum(unique.values()),
+            "pointers": len(self.pointers),
+            "not_materialised": len(self.absent_generated),
+        }
 
 
 def check(state: "Checked", jobs: int, progress: Callable[..., Any]) -> None:
@@ -71,8 +83,7 @@ def check(state: "Checked", jobs: int, progress: Callable[..., Any]) -> None:
 
 
 def leftover(findings: Findings, text: str) -> None:
-    findings.add("warning", text, "finished files", "a leftover of a killed import",
-                 "import again, or delete it")
+    findings.add("warning", text, "finished files", "a leftover of a killed import", "import again, or delete it")
 
 
 def _is_candidate(state: "Checked", path: Path) -> bool:
@@ -97,8 +108,13 @@ def _is_candidate(state: "Checked", path: Path) -> bool:
         return False
     if text not in blobs.expected and blob.sha256 not in blobs.mentioned:
         level = "warning" if blob.store == "generated" else "error"
-        findings.add(level, text, "a blob that a workload or record names", "an unreferenced one",
-                     "correct the record that should name it, or delete it")
+        findings.add(
+            level,
+            text,
+            "a blob that a workload or record names",
+            "an unreferenced one",
+            "correct the record that should name it, or delete it",
+        )
     return _header(findings, blobs, path, text, blob)
 
 
@@ -118,11 +134,21 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
         if pointer:
             blobs.found[text], blobs.pointers[text] = "pointer", pointer.size
             if pointer.sha256 != blob.sha256:
-                findings.add("error", text, f"a pointer to {blob.sha256}", pointer.sha256,
-                             f"restore the pointer: git checkout -- {text}")
+                findings.add(
+                    "error",
+                    text,
+                    f"a pointer to {blob.sha256}",
+                    pointer.sha256,
+                    f"restore the pointer: git checkout -- {text}",
+                )
             if blob.store != "workloads":
-                findings.add("error", text, f"tensor bytes: blob/{blob.store} is not in Git LFS",
-                             "a Git LFS pointer", "restore the file, or import the capture again")
+                findings.add(
+                    "error",
+                    text,
+                    f"tensor bytes: blob/{blob.store} is not in Git LFS",
+                    "a Git LFS pointer",
+                    "restore the file, or import the capture again",
+                )
             return False
         header = read_header(path)
     except DatasetError as error:
@@ -135,12 +161,22 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
     blobs.sizes[text] = path.stat().st_size
     for label, form, where in blobs.expected.get(text, ()):
         if form and form != (header.shape, header.dtype):
-            findings.add("error", where, f"{label} {list(form[0])} {form[1]}",
-                         f"{list(header.shape)} {header.dtype} in {text}", "import the workload again")
+            findings.add(
+                "error",
+                where,
+                f"{label} {list(form[0])} {form[1]}",
+                f"{list(header.shape)} {header.dtype} in {text}",
+                "import the workload again",
+            )
             blobs.found[text] = "broken"
     if math.prod(header.shape) > LARGE:
-        findings.add("note", text, f"up to {LARGE:,} elements", f"{math.prod(header.shape):,} (large)",
-                     "use 64-bit offsets on it")
+        findings.add(
+            "note",
+            text,
+            f"up to {LARGE:,} elements",
+            f"{math.prod(header.shape):,} (large)",
+            "use 64-bit offsets on it",
+        )
     return True
 
 
@@ -149,8 +185,9 @@ def _finish(findings: Findings, blobs: Blobs, text: str, digest: str | OSError) 
         findings.add("error", text, "a readable file", str(digest.strerror), "check the disk and permissions")
         blobs.found[text] = "broken"
     elif digest != Path(text).stem:
-        findings.add("error", text, "content of the hash in the file name", f"SHA-256 {digest}",
-                     "fetch or import the file again")
+        findings.add(
+            "error", text, "content of the hash in the file name", f"SHA-256 {digest}", "fetch or import the file again"
+        )
         blobs.found[text] = "broken"
     else:
         blobs.found.setdefault(text, "sound")
@@ -164,11 +201,13 @@ def _missing(state: "Checked", texts: set[str]) -> None:
         if text in state.blobs.recipes:
             state.blobs.absent_generated.add(text)
         elif "/generated/" in text:
-            state.findings.add("error", where, f"{label} at {text}, or a recipe of it", "neither",
-                               "import the capture again")
+            state.findings.add(
+                "error", where, f"{label} at {text}, or a recipe of it", "neither", "import the capture again"
+            )
         else:
-            state.findings.add("error", where, f"{label} at {text}", "no such file",
-                               "import the capture again, or restore the file")
+            state.findings.add(
+                "error", where, f"{label} at {text}", "no such file", "import the capture again, or restore the file"
+            )
 
 
 def _limits(state: "Checked", present: list[Path]) -> None:
@@ -179,22 +218,35 @@ def _limits(state: "Checked", present: list[Path]) -> None:
         folder = os.path.dirname(text)
         folders[folder] = folders.get(folder, 0) + 1
         if size > HUB_FILE_LIMIT:
-            state.findings.add("error", text, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{size:,}",
-                               "split it")
+            state.findings.add("error", text, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{size:,}", "split it")
         if text.startswith("blob/starter/"):
             starter += size
             if size > STARTER_FILE_LIMIT:
-                state.findings.add("error", text, f"starter files of at most {STARTER_FILE_LIMIT:,} bytes",
-                                   f"{size:,}", "move the workload to blob/workloads")
+                state.findings.add(
+                    "error",
+                    text,
+                    f"starter files of at most {STARTER_FILE_LIMIT:,} bytes",
+                    f"{size:,}",
+                    "move the workload to blob/workloads",
+                )
     if starter > STARTER_TOTAL_LIMIT:
-        state.findings.add("error", "blob/starter", f"at most {STARTER_TOTAL_LIMIT:,} bytes", f"{starter:,}",
-                           "move workloads to blob/workloads")
+        state.findings.add(
+            "error",
+            "blob/starter",
+            f"at most {STARTER_TOTAL_LIMIT:,} bytes",
+            f"{starter:,}",
+            "move workloads to blob/workloads",
+        )
     for folder, count in sorted(folders.items()):
         if count > FOLDER_ENTRY_WARNING:
             level = "error" if count > FOLDER_ENTRY_LIMIT else "warning"
-            state.findings.add(level, folder, f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
-                               f"{count:,}",
-                               "the Hub refuses larger folders")
+            state.findings.add(
+                level,
+                folder,
+                f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
+                f"{count:,}",
+                "the Hub refuses larger folders",
+            )
 
 
 def _notes(state: "Checked") -> None:
@@ -206,12 +258,21 @@ def _notes(state: "Checked") -> None:
         groups.setdefault(("generated", text.split("/")[2]), []).append(text)
     for (kind, definition), texts in sorted(groups.items()):
         if kind == "generated":
-            state.findings.add("note", definition, "its seeded weights", f"{len(texts)} not materialised",
-                               f"python scripts/materialize_seeded.py --definition {definition} --all")
+            state.findings.add(
+                "note",
+                definition,
+                "its seeded weights",
+                f"{len(texts)} not materialised",
+                f"python scripts/materialize_seeded.py --definition {definition} --all",
+            )
             continue
         size = sum(state.blobs.pointers[text] for text in texts)
         total = sum(1 for text in state.blobs.expected if text.split("/")[2] == definition)
         of = f" of {total}" if total else ""
-        state.findings.add("note", definition, "tensor bytes",
-                           f"{len(texts)}{of} not fetched: Git LFS pointers to "
-                           f"{size:,} bytes", pull_command({definition}))
+        state.findings.add(
+            "note",
+            definition,
+            "tensor bytes",
+            f"{len(texts)}{of} not fetched: Git LFS pointers to {size:,} bytes",
+            pull_command({definition}),
+        )

@@ -31,19 +31,32 @@ def check(state: "Checked") -> None:
             state.findings.add("error", where, "a solution name that occurs once", f"that of {first}", "rename it")
 
 
-def solution_errors(solution: dict[str, Any], path: Path, definitions: dict[str, dict],
-                    where: str) -> list[SchemaError]:
+def solution_errors(
+    solution: dict[str, Any], path: Path, definitions: dict[str, dict], where: str
+) -> list[SchemaError]:
     """All that is wrong with one solution; its definition must be among `definitions`."""
     errors = unknown_keys("solution", solution, where) + native_errors("solution", solution, where)
     if errors:
         return errors
     definition = definitions.get(solution["definition"])
     if definition is None:
-        return [SchemaError(expected="the solution of a known definition", found=solution["definition"],
-                            where=where, remedy="correct `definition`")]
+        return [
+            SchemaError(
+                expected="the solution of a known definition",
+                found=solution["definition"],
+                where=where,
+                remedy="correct `definition`",
+            )
+        ]
     if (path.parent.name, path.stem) != (definition["op_type"], solution["name"]):
-        errors.append(SchemaError(expected=f"the file {definition['op_type']}/{solution['name']}.json",
-                                  found=f"{path.parent.name}/{path.name}", where=where, remedy="move the file"))
+        errors.append(
+            SchemaError(
+                expected=f"the file {definition['op_type']}/{solution['name']}.json",
+                found=f"{path.parent.name}/{path.name}",
+                where=where,
+                remedy="move the file",
+            )
+        )
     return errors + interface_errors(solution, definition, where)
 
 
@@ -55,8 +68,9 @@ def interface_errors(solution: dict[str, Any], definition: dict, where: str) -> 
         faults = _parameter_faults(solution, definition)
     else:
         faults = []
-    return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
-            for expected, found, remedy in faults]
+    return [
+        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
+    ]
 
 
 def _parameter_faults(solution: dict[str, Any], definition: dict) -> list[tuple[str, str, str]]:
@@ -69,5 +83,10 @@ def _parameter_faults(solution: dict[str, Any], definition: dict) -> list[tuple[
     count = parameter_count(sources[file], function)
     if count in (None, wanted):
         return []
-    return [(f"{wanted} parameters of {function}, as {FLAG} {str(style).lower()} asks", str(count),
-             "take the inputs (and outputs) in the definition's order, or correct the flag")]
+    return [
+        (
+            f"{wanted} parameters of {function}, as {FLAG} {str(style).lower()} asks",
+            str(count),
+            "take the inputs (and outputs) in the definition's order, or correct the flag",
+        )
+    ]

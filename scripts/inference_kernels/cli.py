@@ -65,8 +65,12 @@ def fail(message: str, code: int = 2) -> int:
 
 
 def missing_package(name: str) -> EnvironmentMissing:
-    return EnvironmentMissing(expected=f"the Python package {name}", found="not installed",
-                              where=sys.executable, remedy="run `make install` and use .venv/bin/python")
+    return EnvironmentMissing(
+        expected=f"the Python package {name}",
+        found="not installed",
+        where=sys.executable,
+        remedy="run `make install` and use .venv/bin/python",
+    )
 
 
 def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") -> Iterator[Item]:
@@ -74,6 +78,7 @@ def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") 
     if not sys.stderr.isatty():
         return iter(items)
     from tqdm import tqdm
+
     return iter(tqdm(items, total=total, desc=label, unit=unit, leave=False))
 
 

@@ -34,14 +34,18 @@ class _Taken(BaseException):
 
 def parser_of(script: Path) -> argparse.ArgumentParser:
     """The parser that `script` would use. PackError if it ends without parsing anything."""
+
     def take(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         raise _Taken(parser)
+
     methods = {name: take for name in ("parse_args", "parse_known_args", "parse_intermixed_args")}
     arguments = [str(script)]
     try:
-        with mock.patch.multiple(argparse.ArgumentParser, **methods), \
-                mock.patch.object(sys, "argv", arguments), \
-                mock.patch.object(sys, "path", [str(script.parent), *sys.path]):
+        with (
+            mock.patch.multiple(argparse.ArgumentParser, **methods),
+            mock.patch.object(sys, "argv", arguments),
+            mock.patch.object(sys, "path", [str(script.parent), *sys.path]),
+        ):
             runpy.run_path(str(script), run_name="__main__")
     except _Taken as taken:
         taken.parser.prog = script.name
@@ -52,8 +56,12 @@ def parser_of(script: Path) -> argparse.ArgumentParser:
 
 
 def _no_parser(script: Path, found: str) -> PackError:
-    return PackError(expected="a command that parses its arguments first", found=found, where=script.name,
-                     remedy="call argparse before anything else")
+    return PackError(
+        expected="a command that parses its arguments first",
+        found=found,
+        where=script.name,
+        remedy="call argparse before anything else",
+    )
 
 
 def scripts(root: Path) -> list[Path]:
@@ -88,8 +96,12 @@ def cli_page(root: Path) -> str:
     for path in scripts(root):
         parser = parser_of(path)
         if missing := undocumented(parser):
-            raise PackError(expected="help of every argument", found=f"none of {', '.join(missing)}",
-                            where=path.name, remedy="pass help= to add_argument")
+            raise PackError(
+                expected="help of every argument",
+                found=f"none of {', '.join(missing)}",
+                where=path.name,
+                remedy="pass help= to add_argument",
+            )
         sections += [f"## scripts/{path.name}", *_section(parser)]
         for name, text, child in subcommands(parser):
             sections += [f"### {path.name} {name}", _sentence(text), *_section(child, described=False)]
@@ -98,8 +110,7 @@ def cli_page(root: Path) -> str:
 
 def _section(parser: argparse.ArgumentParser, described: bool = True) -> list[str]:
     if described and not parser.description:
-        raise PackError(expected="a description", found="none", where=parser.prog,
-                        remedy="write the docstring")
+        raise PackError(expected="a description", found="none", where=parser.prog, remedy="write the docstring")
     rows = [(f"`{_cell(_name(action))}`", _cell(_help(parser, action))) for action in actions(parser)]
     paragraphs = [parser.description.strip()] if described else []
     return paragraphs + [table(["argument", "meaning"], rows) if rows else "No arguments."]

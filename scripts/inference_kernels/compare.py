@@ -36,11 +36,21 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         ratio = self.required_matched_ratio
-        sane = (math.isfinite(self.atol) and self.atol >= 0 and math.isfinite(self.rtol) and self.rtol >= 0
-                and self.comparison in RULES and (ratio is None or 0 < ratio <= 1))
+        sane = (
+            math.isfinite(self.atol)
+            and self.atol >= 0
+            and math.isfinite(self.rtol)
+            and self.rtol >= 0
+            and self.comparison in RULES
+            and (ratio is None or 0 < ratio <= 1)
+        )
         if not sane:
-            raise SchemaError(expected=f"atol >= 0, rtol >= 0, a ratio in (0, 1] or null, a rule of {RULES}",
-                              found=str(self), where="tolerance", remedy="correct the task's tolerance")
+            raise SchemaError(
+                expected=f"atol >= 0, rtol >= 0, a ratio in (0, 1] or null, a rule of {RULES}",
+                found=str(self),
+                where="tolerance",
+                remedy="correct the task's tolerance",
+            )
 
 
 @dataclass
@@ -86,17 +96,16 @@ class Comparison:
 
 def compare(actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Tolerance) -> Comparison:
     """Compare two contiguous tensors on one device; scratch stays below 256 MB whatever their size."""
-    for kind, got, want in (("shape", tuple(actual.shape), tuple(expected.shape)),
-                            ("dtype", str(actual.dtype), str(expected.dtype))):
+    for kind, got, want in (
+        ("shape", tuple(actual.shape), tuple(expected.shape)),
+        ("dtype", str(actual.dtype), str(expected.dtype)),
+    ):
         if got != want:
             return Comparison(kind, worst=[{"found": f"{got} instead of {want}"}])
     if expected.numel() == 0:
         return Comparison("empty")
     flat = actual.contiguous().view(-1), expected.contiguous().view(-1)
-    if expected.dtype.is_floating_point:
-        result = _Floating(*flat, tolerance).run()
-    else:
-        result = _exact(*flat)
+    result = _Floating(*flat, tolerance).run() if expected.dtype.is_floating_point else _exact(*flat)
     for item in result.worst:
         item["index"] = unravel(item["index"], tuple(expected.shape))
     return result
@@ -113,13 +122,14 @@ def unravel(index: int, shape: tuple[int, ...]) -> list[int]:
 
 def _exact(actual: "torch.Tensor", expected: "torch.Tensor") -> Comparison:
     import torch
+
     result = Comparison("pass", elements=expected.numel(), max_abs_error=0.0, tolerance_used=0.0)
     size = CHUNK[expected.device.type]
     for start in range(0, expected.numel(), 16 * size):
         stop = min(start + 16 * size, expected.numel())
         if not torch.equal(actual[start:stop], expected[start:stop]):
             for inner in range(start, stop, size):
-                _count_wrong(result, inner, actual[inner:inner + size], expected[inner:inner + size])
+                _count_wrong(result, inner, actual[inner : inner + size], expected[inner : inner + size])
     if result.mismatched:
         result.status, result.tolerance_used = "mismatch", 1.0
     return result
@@ -128,9 +138,10 @@ def _exact(actual: "torch.Tensor", expected: "torch.Tensor") -> Comparison:
 def _count_wrong(result: Comparison, start: int, got: "torch.Tensor", want: "torch.Tensor") -> None:
     wrong = got != want
     result.mismatched += int(wrong.sum())
-    for position in wrong.nonzero().view(-1)[:WORST_KEPT - len(result.worst)].tolist():
-        result.worst.append({"index": start + position, "actual": got[position].item(),
-                             "expected": want[position].item()})
+    for position in wrong.nonzero().view(-1)[: WORST_KEPT - len(result.worst)].tolist():
+        result.worst.append(
+            {"index": start + position, "actual": got[position].item(), "expected": want[position].item()}
+        )
     largest = got.double().sub_(want.double()).abs_().max().item()
     result.max_abs_error = max(result.max_abs_error, largest)
 
@@ -143,14 +154,14 @@ class _Floating:
 
     def __init__(self, actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Tolerance):
         import torch
+
         self.actual, self.expected, self.tolerance = actual, expected, tolerance
         self.size = min(CHUNK[expected.device.type], expected.numel())
         working = torch.float64 if expected.dtype in (torch.float32, torch.float64) else torch.float32
         self.error = torch.empty(self.size, dtype=working, device=expected.device)
         self.bound = torch.empty_like(self.error)
         # A bound of 0 (atol 0, reference 0) would make an error of 0 undefined; the smallest normal number does not.
-        self.atol = torch.tensor(max(tolerance.atol, torch.finfo(working).tiny), dtype=working,
-                                 device=expected.device)
+        self.atol = torch.tensor(max(tolerance.atol, torch.finfo(working).tiny), dtype=working, device=expected.device)
         self.result = Comparison("pass", elements=expected.numel(), max_abs_error=0.0, tolerance_used=0.0)
         self.error_squares = self.reference_squares = 0.0
 
@@ -170,8 +181,8 @@ class _Floating:
         return result
 
     def _chunk(self, start: int) -> None:
-        got, want = self.actual[start:start + self.size], self.expected[start:start + self.size]
-        error, bound = self.error[:want.numel()], self.bound[:want.numel()]
+        got, want = self.actual[start : start + self.size], self.expected[start : start + self.size]
+        error, bound = self.error[: want.numel()], self.bound[: want.numel()]
         error.copy_(got)
         bound.copy_(want)
         error.sub_(bound)
@@ -189,6 +200,7 @@ class _Floating:
 
     def _apply_rule(self, start: int, got: Any, want: Any, error: Any, bound: Any) -> None:
         import torch
+
         tolerance = self.tolerance
         bound.abs_()
         if tolerance.comparison == "absolute_plus_relative":
@@ -206,9 +218,16 @@ class _Floating:
 
     def _keep_worst(self, start: int, got: Any, want: Any, used: Any) -> None:
         values, positions = used.topk(min(WORST_KEPT, used.numel()))
-        found = [{"index": start + position, "actual": got[position].item(), "expected": want[position].item(),
-                  "tolerance_used": _capped(value)}
-                 for value, position in zip(values.tolist(), positions.tolist()) if value > 0]
+        found = [
+            {
+                "index": start + position,
+                "actual": got[position].item(),
+                "expected": want[position].item(),
+                "tolerance_used": _capped(value),
+            }
+            for value, position in zip(values.tolist(), positions.tolist())
+            if value > 0
+        ]
         merged = sorted(self.result.worst + found, key=lambda item: (-item["tolerance_used"], item["index"]))
         self.result.worst = merged[:WORST_KEPT]
 
@@ -217,9 +236,10 @@ class _Floating:
         if bad.any() and not self.result.non_finite:
             self.result.worst = []
         self.result.non_finite += int(bad.sum())
-        for position in bad.nonzero().view(-1)[:WORST_KEPT - len(self.result.worst)].tolist():
-            self.result.worst.append({"index": start + position, "actual": str(got[position].item()),
-                                      "expected": str(want[position].item())})
+        for position in bad.nonzero().view(-1)[: WORST_KEPT - len(self.result.worst)].tolist():
+            self.result.worst.append(
+                {"index": start + position, "actual": str(got[position].item()), "expected": str(want[position].item())}
+            )
 
 
 def _widened(values: "torch.Tensor") -> "torch.Tensor":

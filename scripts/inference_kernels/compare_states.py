@@ -54,8 +54,9 @@ class StateComparison:
         return asdict(self)
 
 
-def compare_states(actual: "torch.Tensor", expected: "torch.Tensor", head_axis: int,
-                   limits: StateLimits = StateLimits()) -> StateComparison:
+def compare_states(
+    actual: "torch.Tensor", expected: "torch.Tensor", head_axis: int, limits: StateLimits = StateLimits()
+) -> StateComparison:
     """Compare two floating tensors on one device; axes before `head_axis` count sequences.
 
     Scratch: about four float64 copies of one sequence's state.
@@ -67,17 +68,17 @@ def compare_states(actual: "torch.Tensor", expected: "torch.Tensor", head_axis: 
     if expected.numel() == 0:
         return StateComparison("empty")
     result = StateComparison("pass", elements=expected.numel())
-    shape = tuple(expected.shape[:head_axis + 1])
+    shape = tuple(expected.shape[: head_axis + 1])
     form = math.prod(shape[:-1]), shape[-1], -1
     _measure(result, actual.reshape(form), expected.reshape(form), shape)
     _judge(result, limits)
     return result
 
 
-def _measure(result: StateComparison, actual: "torch.Tensor", expected: "torch.Tensor",
-             shape: tuple[int, ...]) -> None:
+def _measure(result: StateComparison, actual: "torch.Tensor", expected: "torch.Tensor", shape: tuple[int, ...]) -> None:
     """Fill in the figures of [sequence, head, rest] tensors, one sequence at a time."""
     import torch
+
     errors, squares, largest, highest = [], [], 0.0, 0.0
     for row in range(expected.shape[0]):
         want = expected[row].double()
@@ -110,7 +111,10 @@ def _judge(result: StateComparison, limits: StateLimits) -> None:
     if result.non_finite:
         result.status = "non_finite"
         return
-    figures = [(result.relative_rms, limits.relative_rms), (result.max_error, limits.max_error),
-               (result.head_relative_rms, limits.head_relative_rms)]
+    figures = [
+        (result.relative_rms, limits.relative_rms),
+        (result.max_error, limits.max_error),
+        (result.head_relative_rms, limits.head_relative_rms),
+    ]
     if result.zero_heads or any(figure is not None and figure > limit for figure, limit in figures):
         result.status = "mismatch"

@@ -14,11 +14,24 @@ from typing import Any
 
 from .errors import ConstraintError
 
-BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-          ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_}
+BINARY = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+}
 UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Not: operator.not_}
-COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-           ast.Gt: operator.gt, ast.GtE: operator.ge}
+COMPARE = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 METHODS = frozenset({"all", "any", "min", "max", "sum"})
 # Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers, and the
 # elements of a result that broadcasting makes larger than its operands.
@@ -41,8 +54,12 @@ def check_constraint(expression: str, names: Mapping[str, Any], where: str) -> N
     if not evaluate(expression, names, where):
         values = {name: _resolve(names[name]) for name in sorted(names_in(expression) & set(names))}
         shown = ", ".join(f"{name} = {_short(value)}" for name, value in values.items())
-        raise ConstraintError(expected=expression, found=shown or "false", where=where,
-                              remedy="correct the workload, or the definition if the rule is wrong")
+        raise ConstraintError(
+            expected=expression,
+            found=shown or "false",
+            where=where,
+            remedy="correct the workload, or the definition if the rule is wrong",
+        )
 
 
 def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
@@ -53,8 +70,9 @@ def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
             raise _Refused(reason)
         return bool(_value(_parse(expression), names))
     except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise ConstraintError(expected="an expression over axes and inputs", found=f"{expression!r}: {error}",
-                              where=where, remedy=REMEDY) from error
+        raise ConstraintError(
+            expected="an expression over axes and inputs", found=f"{expression!r}: {error}", where=where, remedy=REMEDY
+        ) from error
 
 
 @cache
@@ -80,8 +98,9 @@ def value_of(expression: str, names: Mapping[str, Any], where: str) -> Any:
     try:
         return _value(_parse(expression), names)
     except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise ConstraintError(expected="an expression over axes and inputs", found=f"{expression!r}: {error}",
-                              where=where, remedy=REMEDY) from error
+        raise ConstraintError(
+            expected="an expression over axes and inputs", found=f"{expression!r}: {error}", where=where, remedy=REMEDY
+        ) from error
 
 
 def names_in(expression: str) -> set[str]:
@@ -196,8 +215,7 @@ def _subscript(node: ast.Subscript, names: Mapping[str, Any]) -> Any:
 
 def _index(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Slice):
-        return slice(*(None if part is None else _integer(part, names)
-                       for part in (node.lower, node.upper, node.step)))
+        return slice(*(None if part is None else _integer(part, names) for part in (node.lower, node.upper, node.step)))
     if isinstance(node, ast.Constant) and node.value is None:
         return None
     value = _value(node, names)
@@ -249,6 +267,7 @@ def _reduction(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         if len(arguments) == 1:
             raise _Refused(f"{name} of one number")
         return plain(*arguments) if name in ("min", "max") else plain(arguments)
+
     return reduce
 
 
@@ -256,16 +275,29 @@ def _arange(stop: Any) -> Any:
     if type(stop) is not int or not 0 <= stop <= ARANGE_LIMIT:
         raise _Refused(f"arange needs one axis of at most {ARANGE_LIMIT:,}")
     import torch
+
     return torch.arange(stop)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "len": len, "abs": abs, "arange": _arange, "all": _reduction("all", all), "any": _reduction("any", any),
-    "sum": _reduction("sum", sum), "min": _reduction("min", min), "max": _reduction("max", max),
+    "len": len,
+    "abs": abs,
+    "arange": _arange,
+    "all": _reduction("all", all),
+    "any": _reduction("any", any),
+    "sum": _reduction("sum", sum),
+    "min": _reduction("min", min),
+    "max": _reduction("max", max),
 }
 HANDLERS: dict[type, Callable[..., Any]] = {
-    ast.Constant: _constant, ast.Name: _name, ast.BinOp: _binary, ast.UnaryOp: _unary, ast.BoolOp: _boolean,
-    ast.Compare: _comparison, ast.Subscript: _subscript, ast.Call: _call,
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.BoolOp: _boolean,
+    ast.Compare: _comparison,
+    ast.Subscript: _subscript,
+    ast.Call: _call,
 }
 # Every kind of node that an allowed expression consists of; calls and methods are looked at one by one.
 PARTS = (*HANDLERS, *BINARY, *UNARY, *COMPARE, ast.Pow, ast.And, ast.Or, ast.Slice, ast.Tuple, ast.Load)

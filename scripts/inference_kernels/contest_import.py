@@ -43,10 +43,19 @@ class Receipt:
 
 def run_settings(root: Path, revision: str, digests: dict[str, str], names: list[str]) -> dict[str, Any]:
     """What a run of contest workloads depends on, definitions included: other settings are another run."""
-    contracts = {path.stem: hashlib.sha256(canonical_json(read_definition(path)).encode()).hexdigest()
-                 for path in definition_files(root) if path.stem in names}
-    return {"kind": "contest", "class": "contest", "dataset": DATASET, "revision": revision,
-            "workload_files": digests, "definitions": contracts}
+    contracts = {
+        path.stem: hashlib.sha256(canonical_json(read_definition(path)).encode()).hexdigest()
+        for path in definition_files(root)
+        if path.stem in names
+    }
+    return {
+        "kind": "contest",
+        "class": "contest",
+        "dataset": DATASET,
+        "revision": revision,
+        "workload_files": digests,
+        "definitions": contracts,
+    }
 
 
 def run_name(settings: dict[str, Any]) -> str:
@@ -98,6 +107,7 @@ def _store(run: RunFolder, definition: str, value: Any) -> dict[str, Any]:
 def load_inputs(source: ContestWorkload) -> dict[str, Any]:
     """Inputs by name in definition order, on the CPU; zeros of the declared shape for an absent state."""
     import torch
+
     sizes = const_axes(source.definition) | source.axes
     values: dict[str, Any] = {}
     for name, spec in source.definition["inputs"].items():
@@ -132,47 +142,67 @@ def check_reference(source: ContestWorkload, inputs: dict[str, Any], device: str
     figures = {name: _figures(result) for name, result in results.items()}
     for name, item in figures.items():
         if item["non_finite"]:
-            raise _failed(source, f"finite values in the reference's {name}",
-                          f"{item['non_finite']:,} of {item['elements']:,} are not")
+            raise _failed(
+                source,
+                f"finite values in the reference's {name}",
+                f"{item['non_finite']:,} of {item['elements']:,} are not",
+            )
     return figures
 
 
 def _failed(source: ContestWorkload, expected: str, found: str) -> ReplayError:
-    return ReplayError(expected=expected, found=found, where=source.where,
-                       remedy="left out; its tensors or the reference are the cause, no solution was run")
+    return ReplayError(
+        expected=expected,
+        found=found,
+        where=source.where,
+        remedy="left out; its tensors or the reference are the cause, no solution was run",
+    )
 
 
 def _figures(result: "torch.Tensor") -> dict[str, Any]:
     found = statistics(result)
-    return {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch."),
-            "elements": result.numel(), "non_finite": found["non_finite"], "min": found["min"],
-            "max": found["max"], "max_abs_error": None, "tolerance_used": None}
+    return {
+        "shape": list(result.shape),
+        "dtype": str(result.dtype).removeprefix("torch."),
+        "elements": result.numel(),
+        "non_finite": found["non_finite"],
+        "min": found["min"],
+        "max": found["max"],
+        "max_abs_error": None,
+        "tolerance_used": None,
+    }
 
 
 def _replay(figures: dict[str, dict[str, Any]], device: str) -> dict[str, Any]:
     import torch
-    return {"criterion": CRITERION, "device": device, "torch": torch.__version__, "errors": figures,
-            "passed": True}
+
+    return {"criterion": CRITERION, "device": device, "torch": torch.__version__, "errors": figures, "passed": True}
 
 
 def _record(source: ContestWorkload, tree: Path, run: RunFolder, uuid: str, inputs: dict[str, Any]) -> dict:
     files = sorted({path for path, _ in source.tensors.values()})
     stages = [tag.removeprefix("stage:") for tag in source.definition["tags"] if tag.startswith("stage:")]
     notes = [f"input {name} absent in the contest's workload: zeros written" for name in source.zeros]
-    notes += [f"input {name} of the contest's workload left out: not in the definition"
-              for name in source.dropped]
+    notes += [f"input {name} of the contest's workload left out: not in the definition" for name in source.dropped]
     digests = {path.relative_to(tree).as_posix(): sha256_file(path) for path in files}
     return {
-        "workload": uuid, "definition": source.definition["name"], "class": "contest",
+        "workload": uuid,
+        "definition": source.definition["name"],
+        "class": "contest",
         "model": {"id": "Qwen3-Next", "revision": NOT_STATED},
-        "engine": {"name": NOT_STATED, "version": NOT_STATED, "flags": {}, "environment": {},
-                   "substitutions": []},
+        "engine": {"name": NOT_STATED, "version": NOT_STATED, "flags": {}, "environment": {}, "substitutions": []},
         "hardware": {"device": NOT_STATED},
-        "request": {"case": "contest", "dataset": DATASET, "revision": run.settings["revision"],
-                    "source_workload": source.uuid, "source_file": source.file,
-                    "source_tensors": digests},
-        "operation": {"call_path": NOT_STATED, "layer": None, "step": None, "phase": stages[0],
-                      "ranks_gathered": 1},
-        "adaptations": notes, "outputs": {}, "auxiliary": {},
+        "request": {
+            "case": "contest",
+            "dataset": DATASET,
+            "revision": run.settings["revision"],
+            "source_workload": source.uuid,
+            "source_file": source.file,
+            "source_tensors": digests,
+        },
+        "operation": {"call_path": NOT_STATED, "layer": None, "step": None, "phase": stages[0], "ranks_gathered": 1},
+        "adaptations": notes,
+        "outputs": {},
+        "auxiliary": {},
         "statistics": {name: statistics(value) for name, value in inputs.items() if hasattr(value, "shape")},
     }

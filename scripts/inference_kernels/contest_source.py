@@ -62,8 +62,10 @@ class ContestWorkload:
     def tensor_bytes(self) -> int:
         """Bytes of the tensors that an import keeps or writes, headers left out."""
         sizes = const_axes(self.definition) | self.axes
-        return sum(math.prod(sizes[axis] for axis in spec["shape"]) * DTYPES[spec["dtype"]][1]
-                   for _, spec in tensor_inputs(self.definition))
+        return sum(
+            math.prod(sizes[axis] for axis in spec["shape"]) * DTYPES[spec["dtype"]][1]
+            for _, spec in tensor_inputs(self.definition)
+        )
 
 
 def _refuse(expected: str, found: str, where: Path | str, remedy: str) -> ImportRefused:
@@ -101,12 +103,17 @@ def _same_contract(tree: Path, definition: dict) -> None:
     try:
         theirs, ours = _contract(read_json(path)), _contract(definition)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _refuse("a definition with axes, inputs and outputs", repr(error), path,
-                      "fetch the dataset again") from error
+        raise _refuse(
+            "a definition with axes, inputs and outputs", repr(error), path, "fetch the dataset again"
+        ) from error
     for item in sorted(set(theirs) | set(ours)):
         if theirs.get(item) != ours.get(item):
-            raise _refuse(f"{item} {ours.get(item)}, as in our definition", f"{theirs.get(item)}", path,
-                          "the contracts differ: compare the definitions before importing")
+            raise _refuse(
+                f"{item} {ours.get(item)}, as in our definition",
+                f"{theirs.get(item)}",
+                path,
+                "the contracts differ: compare the definitions before importing",
+            )
 
 
 def _contract(definition: dict) -> dict[str, Any]:
@@ -120,21 +127,23 @@ def _contract(definition: dict) -> dict[str, Any]:
 def _read_workloads(tree: Path, definition: dict) -> Iterator[ContestWorkload]:
     path = workload_file(tree, definition)
     if not path.exists():
-        raise _refuse(f"a copy of {DATASET}", "no such file", path,
-                      "pass the folder that holds its workloads/")
+        raise _refuse(f"a copy of {DATASET}", "no such file", path, "pass the folder that holds its workloads/")
     for number, row in read_jsonl(path):
         yield _read_line(tree, definition, row, path.relative_to(tree).as_posix(), number)
 
 
 def _read_line(tree: Path, definition: dict, row: dict, file: str, line: int) -> ContestWorkload:
     where, workload = f"{file}:{line}", row.get("workload")
-    formed = isinstance(workload, dict) and isinstance(workload.get("uuid"), str) \
-        and isinstance(workload.get("axes"), dict) and isinstance(workload.get("inputs"), dict) \
+    formed = (
+        isinstance(workload, dict)
+        and isinstance(workload.get("uuid"), str)
+        and isinstance(workload.get("axes"), dict)
+        and isinstance(workload.get("inputs"), dict)
         and all(isinstance(item, dict) for item in workload["inputs"].values())
+    )
     evaluated = row.get("solution") or row.get("evaluation")
     if not formed or evaluated or row.get("definition") != definition["name"]:
-        raise _refuse(f"a workload of {definition['name']}: uuid, axes, inputs", "something else", where,
-                      AS_PUBLISHED)
+        raise _refuse(f"a workload of {definition['name']}: uuid, axes, inputs", "something else", where, AS_PUBLISHED)
     where = f"{where} (contest workload {workload['uuid']})"
     kept = {name: workload["inputs"][name] for name in definition["inputs"] if name in workload["inputs"]}
     absent = [name for name in definition["inputs"] if name not in kept]
@@ -144,18 +153,22 @@ def _read_line(tree: Path, definition: dict, row: dict, file: str, line: int) ->
     tensors, scalars = _split_inputs(tree, definition, kept, where)
     axes = _checked_axes(definition, tensors, absent, workload["axes"], where)
     dropped = tuple(name for name in workload["inputs"] if name not in definition["inputs"])
-    return ContestWorkload(definition, workload["uuid"], axes, tensors, scalars, tuple(absent), dropped, file,
-                           line)
+    return ContestWorkload(definition, workload["uuid"], axes, tensors, scalars, tuple(absent), dropped, file, line)
 
 
-def _split_inputs(tree: Path, definition: dict, kept: dict[str, dict],
-                  where: str) -> tuple[dict[str, tuple[Path, str]], dict[str, Any]]:
+def _split_inputs(
+    tree: Path, definition: dict, kept: dict[str, dict], where: str
+) -> tuple[dict[str, tuple[Path, str]], dict[str, Any]]:
     tensors, scalars = {}, {}
     for name, item in kept.items():
         wanted = "scalar" if definition["inputs"][name]["shape"] is None else "safetensors"
         if item.get("type") != wanted:
-            raise _refuse(f"input {name} of type {wanted}", f"type {item.get('type')!r}", where,
-                          "only captured values are imported, nothing random")
+            raise _refuse(
+                f"input {name} of type {wanted}",
+                f"type {item.get('type')!r}",
+                where,
+                "only captured values are imported, nothing random",
+            )
         if wanted == "scalar":
             scalars[name] = item.get("value")
         else:
@@ -177,8 +190,9 @@ def _tensor_place(tree: Path, item: dict, where: str) -> Path:
     return path
 
 
-def _checked_axes(definition: dict, tensors: dict[str, tuple[Path, str]], absent: list[str],
-                  declared: dict[str, Any], where: str) -> dict[str, int]:
+def _checked_axes(
+    definition: dict, tensors: dict[str, tuple[Path, str]], absent: list[str], declared: dict[str, Any], where: str
+) -> dict[str, int]:
     """The variable axes, from the shapes of the tensors; dtypes and the declared axes must agree."""
     for axis in var_axes(definition):
         if type(declared.get(axis)) is not int or declared[axis] < 0:
@@ -205,7 +219,7 @@ def _checked_axes(definition: dict, tensors: dict[str, tuple[Path, str]], absent
 def tensor_form(path: Path, key: str) -> tuple[tuple[int, ...], str]:
     """Shape and Trace dtype of one tensor of a file with many; PointerError, TensorFileError."""
     with open_tensors(path, "np") as stream:
-        if key not in stream.keys():
+        if key not in set(stream.keys()):
             raise _damaged(path, f"a tensor {key!r}", f"only {', '.join(sorted(stream.keys()))[:100]}")
         view = stream.get_slice(key)
         dtype = TRACE_NAMES.get(view.get_dtype())
@@ -216,9 +230,14 @@ def open_tensors(path: Path, framework: str) -> Any:
     """An open safetensors file, a context manager; PointerError, TensorFileError."""
     pointer = read_pointer(path)
     if pointer:
-        raise PointerError(expected="tensor bytes", found=f"a Git LFS pointer to {pointer.size:,} bytes",
-                           where=str(path), remedy="fetch it in the contest's copy: git lfs pull")
+        raise PointerError(
+            expected="tensor bytes",
+            found=f"a Git LFS pointer to {pointer.size:,} bytes",
+            where=str(path),
+            remedy="fetch it in the contest's copy: git lfs pull",
+        )
     from safetensors import SafetensorError, safe_open
+
     try:
         return safe_open(path, framework=framework)
     except SafetensorError as error:

@@ -1,10 +1,10 @@
 """Curation: from a full capture to the published set, by rules that say what is dropped and why.
 
-    retired definitions       dropped with all that belongs to them; the reason is in their description
-    dense GEMM rows M < 4096  dropped in class `published`, where they are launches of 11 to 27 microseconds;
-                              seeded captures keep their small rows: the others do not fit in a repository
-    mask inputs               dropped if the receipt says that every position was visible; otherwise refused
-    receipts and tensors      dropped if no workload needs them; tensors stored twice are counted, not touched
+retired definitions       dropped with all that belongs to them; the reason is in their description
+dense GEMM rows M < 4096  dropped in class `published`, where they are launches of 11 to 27 microseconds;
+                          seeded captures keep their small rows: the others do not fit in a repository
+mask inputs               dropped if the receipt says that every position was visible; otherwise refused
+receipts and tensors      dropped if no workload needs them; tensors stored twice are counted, not touched
 """
 
 import re
@@ -55,9 +55,13 @@ class Plan:
 
     def summary(self) -> dict[str, Any]:
         counts = {f"{kind}s_dropped": len(self.of(kind)) for kind in KINDS}
-        return counts | {"bytes_dropped": sum(item.bytes for item in self.dropped),
-                         "masks_dropped": len(self.masks), "tasks_changed": len(self.tasks),
-                         "workloads_kept": sum(map(len, self.workloads.values())), **self.duplicates}
+        return counts | {
+            "bytes_dropped": sum(item.bytes for item in self.dropped),
+            "masks_dropped": len(self.masks),
+            "tasks_changed": len(self.tasks),
+            "workloads_kept": sum(map(len, self.workloads.values())),
+            **self.duplicates,
+        }
 
     def to_json(self) -> dict[str, Any]:
         dropped = [asdict(item) for item in self.dropped]
@@ -75,9 +79,12 @@ def retired_reasons(root: Path) -> dict[str, str]:
         definition = read_definition(path)
         match = REASON.match(definition["description"])
         if not match:
-            raise SchemaError(expected="a description that begins with `Retired: <reason>.`",
-                              found=definition["description"][:60], where=str(path),
-                              remedy="state the reason there")
+            raise SchemaError(
+                expected="a description that begins with `Retired: <reason>.`",
+                found=definition["description"][:60],
+                where=str(path),
+                remedy="state the reason there",
+            )
         reasons[definition["name"]] = match[1]
     return reasons
 
@@ -89,8 +96,12 @@ def make_plan(root: Path, retired: dict[str, str]) -> Plan:
     and for a mask that hides something.
     """
     if not (root / "definitions").is_dir():
-        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
-                          remedy="pass the root of the capture")
+        raise SchemaError(
+            expected="a dataset root with definitions/",
+            found="none",
+            where=str(root),
+            remedy="pass the root of the capture",
+        )
     plan = Plan(root)
     receipts = {record["workload"]: record for record in read_captures(root)}
     kept = {}
@@ -103,23 +114,31 @@ def make_plan(root: Path, retired: dict[str, str]) -> Plan:
         else:
             kept |= _definition_workloads(plan, load_definition(root, path.stem), workloads, receipts)
     plan.records = list(kept.values())
-    plan.dropped += [Dropped("receipt", record["definition"], uuid, "its workload is not in the set")
-                     for uuid, record in receipts.items() if uuid not in kept and uuid not in plan.masks]
+    plan.dropped += [
+        Dropped("receipt", record["definition"], uuid, "its workload is not in the set")
+        for uuid, record in receipts.items()
+        if uuid not in kept and uuid not in plan.masks
+    ]
     _retired_files(plan, retired)
     _task_changes(plan, retired)
     _tensors(plan)
     return plan
 
 
-def _definition_workloads(plan: Plan, definition: dict, workloads: list[dict],
-                          receipts: dict[str, dict]) -> dict[str, dict]:
+def _definition_workloads(
+    plan: Plan, definition: dict, workloads: list[dict], receipts: dict[str, dict]
+) -> dict[str, dict]:
     """Sort the workloads of one definition into kept and dropped; receipts of the kept ones by UUID."""
     name, stay, records = definition["name"], {}, {}
     for workload in workloads:
         uuid = workload["uuid"]
         if uuid not in receipts:
-            raise SchemaError(expected="a receipt of every workload", found="none in captures.jsonl",
-                              where=f"{name} {uuid}", remedy="import its capture run again")
+            raise SchemaError(
+                expected="a receipt of every workload",
+                found="none in captures.jsonl",
+                where=f"{name} {uuid}",
+                remedy="import its capture run again",
+            )
         record = receipts[uuid]
         reason = small_rows(definition, workload, record)
         if reason:
@@ -149,18 +168,28 @@ def _without_mask(definition: dict, workload: dict, record: dict) -> tuple[dict,
     where = f"{definition['name']} {workload['uuid']}"
     figures = record["statistics"].get(MASK) or {}
     if figures.get("min") != 1:
-        raise SchemaError(expected="a mask recorded as visible everywhere", where=where,
-                          found=str(figures or "no statistics"),
-                          remedy="such a call cannot be published: remove its workload")
+        raise SchemaError(
+            expected="a mask recorded as visible everywhere",
+            where=where,
+            found=str(figures or "no statistics"),
+            remedy="such a call cannot be published: remove its workload",
+        )
     if MASK in definition["inputs"]:
-        raise SchemaError(expected="a definition without mask", found="an input mask",
-                          where=definition["name"], remedy="put the curated definition in its place first")
+        raise SchemaError(
+            expected="a definition without mask",
+            found="an input mask",
+            where=definition["name"],
+            remedy="put the curated definition in its place first",
+        )
     inputs = {name: item for name, item in workload["inputs"].items() if name != MASK}
     uuid = workload_uuid(definition["name"], inputs)
     note = "mask: visible everywhere, dropped"
     statistics = {name: item for name, item in record["statistics"].items() if name != MASK}
     return workload | {"inputs": inputs, "uuid": uuid}, record | {
-        "workload": uuid, "adaptations": record["adaptations"] + [note], "statistics": statistics}
+        "workload": uuid,
+        "adaptations": record["adaptations"] + [note],
+        "statistics": statistics,
+    }
 
 
 def _retired_files(plan: Plan, retired: dict[str, str]) -> None:
@@ -194,17 +223,26 @@ def _task_changes(plan: Plan, retired: dict[str, str]) -> None:
 
 def _tensors(plan: Plan) -> None:
     """Blobs that no kept workload or receipt names, and how many of the kept paths hold the same bytes."""
-    named = {item["path"] for workloads in plan.workloads.values() for workload in workloads
-             for item in workload["inputs"].values() if "path" in item}
+    named = {
+        item["path"]
+        for workloads in plan.workloads.values()
+        for workload in workloads
+        for item in workload["inputs"].values()
+        if "path" in item
+    }
     named |= {path for record in plan.records for path in record_tensors(record).values()}
     for path in blob_files(plan.root):
         text = path.relative_to(plan.root).as_posix()
         if text not in named:
-            plan.dropped.append(Dropped("tensor", path.parent.name, text, "nothing references it",
-                                        path.lstat().st_size))
+            plan.dropped.append(
+                Dropped("tensor", path.parent.name, text, "nothing references it", path.lstat().st_size)
+            )
     snapshots = Counter(Path(text).stem for text in named)
-    plan.duplicates = {"tensor_paths": len(named), "unique_tensors": len(snapshots),
-                       "duplicate_paths": len(named) - len(snapshots)}
+    plan.duplicates = {
+        "tensor_paths": len(named),
+        "unique_tensors": len(snapshots),
+        "duplicate_paths": len(named) - len(snapshots),
+    }
 
 
 def apply(plan: Plan) -> None:

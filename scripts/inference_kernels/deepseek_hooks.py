@@ -7,6 +7,7 @@ Engine facts (SGLang 0.5.23): the attention backend calls the FlashMLA wrappers 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import hopper_routes
@@ -29,22 +30,50 @@ BANKS = {GATE_UP: "w13", DOWN: "w2"}
 BACKEND = "sglang.srt.layers.attention.deepseek_v4_backend.DeepseekV4AttnBackend"
 FLASH_MLA = "sglang.kernels.ops.attention.flash_mla_interface"
 TARGETS = (
-    Target(f"{BACKEND}._forward_attention", ("self", "layer", "forward_batch", "compress_ratio", "attn_sink"),
-           "around_attention"),
-    Target(f"{FLASH_MLA}.flash_mla_sparse_fwd",
-           ("q", "kv", "indices", "sm_scale", "attn_sink", "topk_length"), "around_sparse_prefill"),
-    Target(f"{FLASH_MLA}.flash_mla_with_kvcache",
-           ("q", "k_cache", "softmax_scale", "indices", "topk_length", "attn_sink", "extra_k_cache",
-            "extra_indices_in_kvcache", "extra_topk_length"), "around_decode"),
+    Target(
+        f"{BACKEND}._forward_attention",
+        ("self", "layer", "forward_batch", "compress_ratio", "attn_sink"),
+        "around_attention",
+    ),
+    Target(
+        f"{FLASH_MLA}.flash_mla_sparse_fwd",
+        ("q", "kv", "indices", "sm_scale", "attn_sink", "topk_length"),
+        "around_sparse_prefill",
+    ),
+    Target(
+        f"{FLASH_MLA}.flash_mla_with_kvcache",
+        (
+            "q",
+            "k_cache",
+            "softmax_scale",
+            "indices",
+            "topk_length",
+            "attn_sink",
+            "extra_k_cache",
+            "extra_indices_in_kvcache",
+            "extra_topk_length",
+        ),
+        "around_decode",
+    ),
     Target("sglang.srt.models.deepseek_v2.MoEGate.forward", ("self", "hidden_states"), "around_gate"),
-    Target("sglang.srt.multimodal.dsv41.vl_routing.vision_topk",
-           ("moe", "logits", "input_ids", "num_token_non_padded"), "around_topk"),
-    Target("sglang.srt.layers.quantization.fp8.Fp8MoEMethod.apply",
-           ("self", "layer", "dispatch_output"), "around_experts"),
-    Target("sglang.kernels.ops.quantization.fp8_kernel.sglang_per_token_group_quant_fp8",
-           ("x", "group_size", "column_major_scales", "scale_tma_aligned", "scale_ue8m0"), "around_quantise"),
-    Target("sglang.srt.layers.deep_gemm_wrapper.entrypoint.grouped_gemm_nt_f8f8bf16_contig",
-           ("lhs", "rhs", "out", "m_indices", "recipe_a", "recipe_b"), "around_grouped"),
+    Target(
+        "sglang.srt.multimodal.dsv41.vl_routing.vision_topk",
+        ("moe", "logits", "input_ids", "num_token_non_padded"),
+        "around_topk",
+    ),
+    Target(
+        "sglang.srt.layers.quantization.fp8.Fp8MoEMethod.apply", ("self", "layer", "dispatch_output"), "around_experts"
+    ),
+    Target(
+        "sglang.kernels.ops.quantization.fp8_kernel.sglang_per_token_group_quant_fp8",
+        ("x", "group_size", "column_major_scales", "scale_tma_aligned", "scale_ue8m0"),
+        "around_quantise",
+    ),
+    Target(
+        "sglang.srt.layers.deep_gemm_wrapper.entrypoint.grouped_gemm_nt_f8f8bf16_contig",
+        ("lhs", "rhs", "out", "m_indices", "recipe_a", "recipe_b"),
+        "around_grouped",
+    ),
 )
 
 
@@ -55,7 +84,7 @@ class DeepseekHooks(LanguageHooks):
         super().__init__(recorder, *args)
         self.substitutions = recorder.settings["substitutions"]
         self.attention: dict[str, Any] | None = None
-        self.gates: dict[int, "torch.Tensor"] = {}
+        self.gates: dict[int, torch.Tensor] = {}
         self.experts: Experts | None = None
 
     # ---- attention
@@ -82,21 +111,31 @@ class DeepseekHooks(LanguageHooks):
             self.safely(name, lambda: self._record_sparse(name, outer, call, before, result[0], rows))
         return result
 
-    def _record_sparse(self, name: str, outer: dict, call: dict, before: dict, output: "torch.Tensor",
-                       rows: int) -> None:
+    def _record_sparse(
+        self, name: str, outer: dict, call: dict, before: dict, output: "torch.Tensor", rows: int
+    ) -> None:
         heads, notes = outer["layer"].tp_q_head_num, []
         if rows > before["q"].shape[0]:
             raise refuse(f"at least {rows} query rows", list(before["q"].shape), name)
         if rows < before["q"].shape[0]:
             notes.append(f"{before['q'].shape[0] - rows} padding rows dropped")
-        inputs = {"q": self.ranks.cat(before["q"][:rows, :heads], 1), "kv": before["kv"],
-                  "indices": before["indices"][:rows], "topk_length": before["topk_length"][:rows],
-                  "attn_sink": self.ranks.cat(before["attn_sink"][:heads], 0),
-                  "sm_scale": float(call["sm_scale"])}
+        inputs = {
+            "q": self.ranks.cat(before["q"][:rows, :heads], 1),
+            "kv": before["kv"],
+            "indices": before["indices"][:rows],
+            "topk_length": before["topk_length"][:rows],
+            "attn_sink": self.ranks.cat(before["attn_sink"][:heads], 0),
+            "sm_scale": float(call["sm_scale"]),
+        }
         notes.append("workspace copied before the call: the engine reuses its buffer")
-        self.record(name, inputs, {"output": self.ranks.cat(output[:rows, :heads], 1)}, notes=notes,
-                    layer=outer["layer"].layer_id,
-                    path="DeepseekV4AttnBackend._forward_prefill_sparse -> flash_mla_sparse_fwd")
+        self.record(
+            name,
+            inputs,
+            {"output": self.ranks.cat(output[:rows, :heads], 1)},
+            notes=notes,
+            layer=outer["layer"].layer_id,
+            path="DeepseekV4AttnBackend._forward_prefill_sparse -> flash_mla_sparse_fwd",
+        )
 
     def around_decode(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         """AROUND `flash_mla_with_kvcache`; on Hopper the V4.1 pages go to the substitute."""
@@ -126,22 +165,35 @@ class DeepseekHooks(LanguageHooks):
             if not pages.numel():
                 raise refuse(f"FP{bits} pages that a row reads", "none", MIXED)
             inputs[f"kv{bits}_pages"] = _bytes(cache)[pages].squeeze(2)
-        inputs |= {"indices8": slots[8], "indices4": slots[4], "length8": lengths[8], "length4": lengths[4],
-                   "attn_sink": self.ranks.cat(call["attn_sink"][:heads], 0),
-                   "sm_scale": float(call["softmax_scale"])}
-        notes = ["pages that no row reads left out, the others whole and renumbered in increasing order",
-                 "slots from the length on set to -1",
-                 "axis of size 1 dropped from queries, slots and outputs"]
+        inputs |= {
+            "indices8": slots[8],
+            "indices4": slots[4],
+            "length8": lengths[8],
+            "length4": lengths[4],
+            "attn_sink": self.ranks.cat(call["attn_sink"][:heads], 0),
+            "sm_scale": float(call["softmax_scale"]),
+        }
+        notes = [
+            "pages that no row reads left out, the others whole and renumbered in increasing order",
+            "slots from the length on set to -1",
+            "axis of size 1 dropped from queries, slots and outputs",
+        ]
         if rows < call["q"].shape[0]:
             notes.append(f"{call['q'].shape[0] - rows} padding rows dropped")
-        self.record(MIXED, inputs, {"output": self.ranks.cat(output[:rows, 0, :heads], 1)}, notes=notes,
-                    layer=outer["layer"].layer_id,
-                    path="DeepseekV4AttnBackend._forward_attention -> flash_mla_with_kvcache")
+        self.record(
+            MIXED,
+            inputs,
+            {"output": self.ranks.cat(output[:rows, 0, :heads], 1)},
+            notes=notes,
+            layer=outer["layer"].layer_id,
+            path="DeepseekV4AttnBackend._forward_attention -> flash_mla_with_kvcache",
+        )
 
     # ---- router
 
-    def around_gate(self, original: Callable, gate: Any, hidden_states: "torch.Tensor", *args: Any,
-                    **kwargs: Any) -> Any:
+    def around_gate(
+        self, original: Callable, gate: Any, hidden_states: "torch.Tensor", *args: Any, **kwargs: Any
+    ) -> Any:
         """AROUND `MoEGate.forward`: keep what the router reads until `vision_topk` of the same gate."""
         self.gates = {id(gate): hidden_states} if self.step else {}
         return original(gate, hidden_states, *args, **kwargs)
@@ -168,18 +220,27 @@ class DeepseekHooks(LanguageHooks):
         is_image = call["input_ids"][:rows] == moe.config.image_token_id
         folded = config.apply_routed_scaling_factor_on_output
         factor = float(config.routed_scaling_factor) if folded else 1.0
-        inputs = {"hidden_states": hidden[:rows], "weight": gate.weight.detach(),
-                  "bias": gate.e_score_correction_bias.detach(),
-                  "bias_vl": gate.e_score_correction_bias_vl.detach(), "is_image": is_image,
-                  "routed_scaling_factor": factor}
+        inputs = {
+            "hidden_states": hidden[:rows],
+            "weight": gate.weight.detach(),
+            "bias": gate.e_score_correction_bias.detach(),
+            "bias_vl": gate.e_score_correction_bias_vl.detach(),
+            "is_image": is_image,
+            "routed_scaling_factor": factor,
+        }
         raw_ids, raw_weights = result.topk_ids[:rows], result.topk_weights[:rows]
         ids, order = raw_ids.sort(-1)
         notes.append("experts of a row sorted by id, weights with them; the engine's order is in auxiliary")
-        self.record(ROUTER, inputs,
-                    {"topk_ids": ids.int(), "topk_weights": raw_weights.gather(1, order).float()},
-                    layer=moe.layer_id, notes=notes, path="MoEGate.forward -> vision_topk",
-                    auxiliary={"engine_ids": raw_ids.int(), "engine_weights": raw_weights.float()},
-                    generated=self._generated({"weight": f"layers.{moe.layer_id}.ffn.gate.weight"}))
+        self.record(
+            ROUTER,
+            inputs,
+            {"topk_ids": ids.int(), "topk_weights": raw_weights.gather(1, order).float()},
+            layer=moe.layer_id,
+            notes=notes,
+            path="MoEGate.forward -> vision_topk",
+            auxiliary={"engine_ids": raw_ids.int(), "engine_weights": raw_weights.float()},
+            generated=self._generated({"weight": f"layers.{moe.layer_id}.ffn.gate.weight"}),
+        )
 
     def _generated(self, tensors: dict[str, str]) -> dict[str, dict] | None:
         """Recipes of inputs that are tensors of a seeded checkpoint; None for a published one."""
@@ -190,8 +251,9 @@ class DeepseekHooks(LanguageHooks):
 
     # ---- experts
 
-    def around_experts(self, original: Callable, method: Any, layer: Any, dispatch_output: Any, *args: Any,
-                       **kwargs: Any) -> Any:
+    def around_experts(
+        self, original: Callable, method: Any, layer: Any, dispatch_output: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """AROUND `Fp8MoEMethod.apply`: collect the GEMMs inside, record them afterwards.
 
         Afterwards, because a rank whose experts got no row calls no GEMM, yet must take part in the
@@ -205,7 +267,7 @@ class DeepseekHooks(LanguageHooks):
         finally:
             experts, self.experts = self.experts, None
         for name in names:
-            self.safely(name, lambda: self._record_grouped(name, layer, experts.calls.get(name)))
+            self.safely(name, partial(self._record_grouped, name, layer, experts.calls.get(name)))
         return result
 
     def around_quantise(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -238,31 +300,47 @@ class DeepseekHooks(LanguageHooks):
         ranks, which = self.ranks, BANKS[name]
         if call is None:
             if ranks.size == 1:
-                raise refuse("a contiguous grouped GEMM in Fp8MoEMethod.apply (moe_runner_backend deep_gemm)",
-                             "none", name)
+                raise refuse(
+                    "a contiguous grouped GEMM in Fp8MoEMethod.apply (moe_runner_backend deep_gemm)", "none", name
+                )
             call = _no_rows(layer, which)
         codes, scales = call["rhs"]
         scales = hopper_routes.scale_bytes(scales, codes.shape[2] * 2 // 32)
-        tensors = {"a": call["a"], "a_scale": call["a_scale"], "b": _bytes(codes), "b_scale": _bytes(scales),
-                   "expert_ids": call["expert_ids"] + ranks.rank * codes.shape[0]}
+        tensors = {
+            "a": call["a"],
+            "a_scale": call["a_scale"],
+            "b": _bytes(codes),
+            "b_scale": _bytes(scales),
+            "expert_ids": call["expert_ids"] + ranks.rank * codes.shape[0],
+        }
         inputs = {key: ranks.cat(tensor, 0) for key, tensor in tensors.items()}
         group = call["group"]
-        notes = [f"{call['padding']} padding rows dropped",
-                 "scales unpacked to E8M0 bytes, one for 32 elements",
-                 f"the engine's activation scales cover {group} elements"
-                 + ("" if group == 32 else f": each repeated {group // 32} times")]
+        notes = [
+            f"{call['padding']} padding rows dropped",
+            "scales unpacked to E8M0 bytes, one for 32 elements",
+            f"the engine's activation scales cover {group} elements"
+            + ("" if group == 32 else f": each repeated {group // 32} times"),
+        ]
         if "grouped_gemm" not in self.substitutions:
             notes.append(f"recipe_a corrected to (1, {group})")
-        self.record(name, inputs, {"d": ranks.cat(call["d"], 0)}, layer=layer.layer_id, notes=notes,
-                    path="Fp8MoEMethod.apply -> DeepGemmRunnerCore.run -> grouped_gemm_nt_f8f8bf16_contig",
-                    generated=self._bank_recipes(layer.layer_id, which))
+        self.record(
+            name,
+            inputs,
+            {"d": ranks.cat(call["d"], 0)},
+            layer=layer.layer_id,
+            notes=notes,
+            path="Fp8MoEMethod.apply -> DeepGemmRunnerCore.run -> grouped_gemm_nt_f8f8bf16_contig",
+            generated=self._bank_recipes(layer.layer_id, which),
+        )
 
     def _bank_recipes(self, layer: int, which: str) -> dict[str, dict] | None:
         if self.recorder.settings["class"] != "seeded":
             return None
         seed = self.recorder.settings["model"]["seed"]
-        return {"b": bank_recipe(seed, layer, which, False).to_json(),
-                "b_scale": bank_recipe(seed, layer, which, True).to_json()}
+        return {
+            "b": bank_recipe(seed, layer, which, False).to_json(),
+            "b_scale": bank_recipe(seed, layer, which, True).to_json(),
+        }
 
 
 @dataclass
@@ -277,26 +355,36 @@ def _routed_rows(lhs: tuple, experts: "torch.Tensor", group: int) -> dict[str, A
     """Copies of the real rows. experts: int32 [R], local expert of each row, -1 on padding."""
     real = (experts >= 0).nonzero().flatten()
     scales = hopper_routes.scale_bytes(lhs[1][real], lhs[0].shape[1] // group)
-    return {"real": real, "padding": experts.numel() - real.numel(), "a": _bytes(lhs[0])[real],
-            "a_scale": _bytes(scales.repeat_interleave(group // 32, dim=1)),
-            "expert_ids": experts[real].int()}
+    return {
+        "real": real,
+        "padding": experts.numel() - real.numel(),
+        "a": _bytes(lhs[0])[real],
+        "a_scale": _bytes(scales.repeat_interleave(group // 32, dim=1)),
+        "expert_ids": experts[real].int(),
+    }
 
 
 def _no_rows(layer: Any, which: str) -> dict[str, Any]:
     """The part of a rank none of whose experts got a row."""
     import torch
+
     codes, scales = getattr(layer, f"{which}_weight"), getattr(layer, f"{which}_weight_scale_inv")
     rows, columns, device = codes.shape[1], codes.shape[2] * 2, codes.device
-    return {"padding": 0, "group": 32 if which == "w13" else 128, "rhs": (codes, scales),
-            "a": torch.empty(0, columns, dtype=torch.int8, device=device),
-            "a_scale": torch.empty(0, columns // 32, dtype=torch.int8, device=device),
-            "expert_ids": torch.empty(0, dtype=torch.int32, device=device),
-            "d": torch.empty(0, rows, dtype=torch.bfloat16, device=device)}
+    return {
+        "padding": 0,
+        "group": 32 if which == "w13" else 128,
+        "rhs": (codes, scales),
+        "a": torch.empty(0, columns, dtype=torch.int8, device=device),
+        "a_scale": torch.empty(0, columns // 32, dtype=torch.int8, device=device),
+        "expert_ids": torch.empty(0, dtype=torch.int32, device=device),
+        "d": torch.empty(0, rows, dtype=torch.bfloat16, device=device),
+    }
 
 
 def _bytes(tensor: "torch.Tensor") -> "torch.Tensor":
     """A tensor of one-byte elements as int8, bit patterns unchanged."""
     import torch
+
     return tensor.detach().view(torch.int8)
 
 

@@ -12,8 +12,12 @@ from .files import read_object
 
 def require_dataset(root: Path) -> None:
     if not (root / "definitions").is_dir():
-        raise SchemaError(expected="a dataset root with definitions/", found="none", where=str(root),
-                          remedy="pass the root of the dataset")
+        raise SchemaError(
+            expected="a dataset root with definitions/",
+            found="none",
+            where=str(root),
+            remedy="pass the root of the dataset",
+        )
 
 
 def definition_files(root: Path, folder: str = "definitions") -> list[Path]:
@@ -30,8 +34,12 @@ def load_definition(root: Path, name: str) -> dict[str, Any]:
     matches = [path for path in definition_files(root) if path.stem == name]
     if not matches:
         known = ", ".join(path.stem for path in definition_files(root)) or "none"
-        raise SchemaError(expected=f"one of: {known}", found=name, where=str(root / "definitions"),
-                          remedy="check the definition's name")
+        raise SchemaError(
+            expected=f"one of: {known}",
+            found=name,
+            where=str(root / "definitions"),
+            remedy="check the definition's name",
+        )
     return read_definition(matches[0])
 
 
@@ -60,14 +68,20 @@ def infer_axes(definition: dict, shapes: dict[str, tuple[int, ...]], where: str)
     for name, spec in tensor_inputs(definition):
         shape = shapes[name]
         if len(shape) != len(spec["shape"]):
-            raise SchemaError(expected=f"input {name} with axes {spec['shape']}",
-                              found=f"shape {list(shape)}",
-                              where=where, remedy="capture the input with the definition's axes")
+            raise SchemaError(
+                expected=f"input {name} with axes {spec['shape']}",
+                found=f"shape {list(shape)}",
+                where=where,
+                remedy="capture the input with the definition's axes",
+            )
         for axis, size in zip(spec["shape"], shape):
             if values.setdefault(axis, size) != size:
-                raise SchemaError(expected=f"axis {axis} = {values[axis]}",
-                                  found=f"{size} in the shape of input {name}", where=where,
-                                  remedy="the inputs do not belong together, or a constant axis is broken")
+                raise SchemaError(
+                    expected=f"axis {axis} = {values[axis]}",
+                    found=f"{size} in the shape of input {name}",
+                    where=where,
+                    remedy="the inputs do not belong together, or a constant axis is broken",
+                )
     return {name: values[name] for name in var_axes(definition)}
 
 
@@ -92,12 +106,18 @@ def call_reference(definition: dict, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
         result = compile_reference(definition)(*(inputs[name] for name in definition["inputs"]))
     except Exception as error:
-        raise ReplayError(expected="a reference that runs",
-                          found=f"{type(error).__name__}: {error}".splitlines()[0],
-                          where=f"reference of {definition['name']}",
-                          remedy="correct the reference") from error
+        raise ReplayError(
+            expected="a reference that runs",
+            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            where=f"reference of {definition['name']}",
+            remedy="correct the reference",
+        ) from error
     values = list(result) if isinstance(result, (tuple, list)) else [result]
     if len(values) != len(definition["outputs"]):
-        raise ReplayError(expected=f"{len(definition['outputs'])} outputs", found=f"{len(values)} results",
-                          where=definition["name"], remedy="correct the reference's return statement")
+        raise ReplayError(
+            expected=f"{len(definition['outputs'])} outputs",
+            found=f"{len(values)} results",
+            where=definition["name"],
+            remedy="correct the reference's return statement",
+        )
     return dict(zip(definition["outputs"], values))

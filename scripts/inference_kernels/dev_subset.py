@@ -62,14 +62,20 @@ def _spread(values: list) -> list:
 
 def replace_dev(text: str, uuids: list[str], where: str) -> str:
     """The task file's text with another dev list; everything else stays as it is written."""
+
     def block(match: re.Match) -> str:
         indent = match["indent"]
         lines = ",\n".join(f"{indent}{indent}{json.dumps(uuid)}" for uuid in uuids)
         return f'{indent}"dev": [\n{lines}\n{indent}]' if uuids else f'{indent}"dev": []'
+
     changed, found = DEV.subn(block, text)
     if found != 1 or parse_json(changed, where) != parse_json(text, where) | {"dev": uuids}:
-        raise SchemaError(expected='a line `"dev": [...]` of its own', found=f"{found} of them", where=where,
-                          remedy="format the task file like the others")
+        raise SchemaError(
+            expected='a line `"dev": [...]` of its own',
+            found=f"{found} of them",
+            where=where,
+            remedy="format the task file like the others",
+        )
     return changed
 
 

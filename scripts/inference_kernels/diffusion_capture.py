@@ -66,8 +66,12 @@ def _require_images(options: Options) -> None:
         made = source in options.cases and not options.reference_image
         if source and not made and not _image_to_edit(options, source).is_file():
             capturable = f"capture {source} too, or " if source in KINDS[options.kind].cases else ""
-            raise CaptureError(expected=f"an image at {_image_to_edit(options, source)}", found="none",
-                               where=case, remedy=f"{capturable}pass --reference-image")
+            raise CaptureError(
+                expected=f"an image at {_image_to_edit(options, source)}",
+                found="none",
+                where=case,
+                remedy=f"{capturable}pass --reference-image",
+            )
 
 
 def _image_to_edit(options: Options, source: str) -> Path:
@@ -77,6 +81,7 @@ def _image_to_edit(options: Options, source: str) -> Path:
 def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, report: Report) -> None:
     set_environment(options)
     from sglang.multimodal_gen import DiffGenerator
+
     with engine_failures(log):
         engine = DiffGenerator.from_pretrained(model_path=str(options.model_path), **engine_flags(options))
     try:
@@ -97,9 +102,15 @@ def describe_request(options: Options, case: str) -> dict[str, Any]:
     """The request as it goes into the records."""
     kind, (width, height, *frames) = KINDS[options.kind], options.sizes[case]
     spec = kind.cases[case]
-    request = {"prompt": spec.prompt, "prompt_sha256": hashlib.sha256(spec.prompt.encode()).hexdigest(),
-               "width": width, "height": height, "num_outputs": options.num_outputs, "seed": options.seed,
-               "guidance_scale": 1.0} | kind.parameters
+    request = {
+        "prompt": spec.prompt,
+        "prompt_sha256": hashlib.sha256(spec.prompt.encode()).hexdigest(),
+        "width": width,
+        "height": height,
+        "num_outputs": options.num_outputs,
+        "seed": options.seed,
+        "guidance_scale": 1.0,
+    } | kind.parameters
     if frames:
         request |= {"num_frames": frames[0], "use_diffusion_decoder": options.decoder}
     if spec.edits:
@@ -113,10 +124,16 @@ def _generate(options: Options, engine: Any, case: str, request: dict, log: Path
     source = kind.cases[case].edits
     shutil.rmtree(fresh, ignore_errors=True)
     parameters = {
-        "prompt": request["prompt"], "width": request["width"], "height": request["height"],
-        "seed": request["seed"], "num_outputs_per_prompt": request["num_outputs"],
-        "guidance_scale": request["guidance_scale"], "save_output": True, "output_path": str(fresh),
-        "return_frames": False} | kind.parameters
+        "prompt": request["prompt"],
+        "width": request["width"],
+        "height": request["height"],
+        "seed": request["seed"],
+        "num_outputs_per_prompt": request["num_outputs"],
+        "guidance_scale": request["guidance_scale"],
+        "save_output": True,
+        "output_path": str(fresh),
+        "return_frames": False,
+    } | kind.parameters
     if kind.video:
         parameters |= {name: request[name] for name in ("num_frames", "use_diffusion_decoder")}
         parameters["generator_device"] = options.device
@@ -129,8 +146,7 @@ def _generate(options: Options, engine: Any, case: str, request: dict, log: Path
     expected = [options.sizes[case]] * request["num_outputs"]
     if sizes != expected:
         form = "MP4 files with sound" if kind.video else "PNG files"
-        raise CaptureError(expected=f"{form} of sizes {expected}", found=f"{sizes}", where=case,
-                           remedy=f"see {log}")
+        raise CaptureError(expected=f"{form} of sizes {expected}", found=f"{sizes}", where=case, remedy=f"see {log}")
     names = [f"{case}_{index}.{'mp4' if kind.video else 'png'}" for index in range(len(results))]
     for name, result in zip(names, results):
         os.replace(result.output_file_path, options.outputs / name)
@@ -145,12 +161,17 @@ def engine_failures(log: Path) -> Iterator[None]:
         yield
     except Exception as error:
         message = str(error).strip().splitlines()
-        raise CaptureError(expected="an engine that starts and answers", where="SGLang", remedy=f"see {log}",
-                           found=f"{type(error).__name__}: {message[0] if message else ''}") from error
+        raise CaptureError(
+            expected="an engine that starts and answers",
+            where="SGLang",
+            remedy=f"see {log}",
+            found=f"{type(error).__name__}: {message[0] if message else ''}",
+        ) from error
 
 
 def _validate(options: Options, run: RunFolder, report: Report) -> None:
     from .validation import require_passed, validate_run
+
     results = []
     total = len(run.calls())
     for result in validate_run(run, REPOSITORY, options.device):
@@ -165,9 +186,14 @@ def summary(run: RunFolder, media: str) -> dict[str, Any]:
         name = read_json(path)["record"]["definition"]
         calls[name] = calls.get(name, 0) + 1
     cases = run.manifest["cases"]
-    return {"run": "/".join(run.root.parts[-2:]), "complete": run.manifest["complete"], "captured": calls,
-            "seen": run.operator_counts(), media: sum(len(case["images"]) for case in cases.values()),
-            "seconds": {name: case["seconds"] for name, case in cases.items()}}
+    return {
+        "run": "/".join(run.root.parts[-2:]),
+        "complete": run.manifest["complete"],
+        "captured": calls,
+        "seen": run.operator_counts(),
+        media: sum(len(case["images"]) for case in cases.values()),
+        "seconds": {name: case["seconds"] for name, case in cases.items()},
+    }
 
 
 def describe_run(run: RunFolder, media: str) -> dict[str, Any]:
@@ -176,11 +202,18 @@ def describe_run(run: RunFolder, media: str) -> dict[str, Any]:
     for path in run.calls():
         call, replay = read_json(path), read_json(run.root / "validation" / path.name)
         record = call["record"]
-        calls.append({"definition": record["definition"], "axes": call["workload"]["axes"],
-                      "case": record["request"]["case"],
-                      **{name: record["operation"][name] for name in ("call_path", "layer", "step", "output")},
-                      "adaptations": record["adaptations"], "criterion": replay["criterion"],
-                      "errors": replay["errors"], "passed": replay["passed"]})
+        calls.append(
+            {
+                "definition": record["definition"],
+                "axes": call["workload"]["axes"],
+                "case": record["request"]["case"],
+                **{name: record["operation"][name] for name in ("call_path", "layer", "step", "output")},
+                "adaptations": record["adaptations"],
+                "criterion": replay["criterion"],
+                "errors": replay["errors"],
+                "passed": replay["passed"],
+            }
+        )
     settings = {name: run.settings[name] for name in ("class", "model", "engine", "hardware", "selection")}
     return summary(run, media) | settings | {"calls": calls}
 

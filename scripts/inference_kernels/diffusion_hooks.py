@@ -54,13 +54,20 @@ class DiffusionHooks:
         return True
 
     def operation(self, place: Place, path: str, layer: str, phase: str) -> dict[str, Any]:
-        return {"call_path": path, "layer": layer, "step": place.step, "phase": phase, "ranks_gathered": 1,
-                "output": place.seed - self.first_seed}
+        return {
+            "call_path": path,
+            "layer": layer,
+            "step": place.step,
+            "phase": phase,
+            "ranks_gathered": 1,
+            "output": place.seed - self.first_seed,
+        }
 
 
 def contiguous_copy(tensor: "torch.Tensor", label: str, notes: list[str]) -> "torch.Tensor":
     """A contiguous copy of the values as they are now; a strided layout is noted, once."""
     import torch
+
     note = f"{label}: strides {list(tensor.stride())} made contiguous, values unchanged"
     if not tensor.is_contiguous() and note not in notes:
         notes.append(note)
@@ -73,6 +80,7 @@ def engine_place(recorder: "Recorder") -> Place | None:
     The engine's own request id is None for requests of `DiffGenerator`, so the case names the request.
     """
     from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
+
     context = get_forward_context_or_none()
     batch, request = context.forward_batch if context else None, recorder.request()
     if request is None or batch is None or context.current_timestep is None or batch.is_warmup:
@@ -82,7 +90,12 @@ def engine_place(recorder: "Recorder") -> Place | None:
 
 def require_one_rank() -> None:
     from sglang.multimodal_gen.runtime.distributed import get_sp_world_size, get_tp_world_size
+
     found = {"tensor parallel": get_tp_world_size(), "sequence parallel": get_sp_world_size()}
     if set(found.values()) != {1}:
-        raise CaptureError(expected="one rank", found=str(found), where="engine",
-                           remedy="start the engine on one device: the hooks do not gather")
+        raise CaptureError(
+            expected="one rank",
+            found=str(found),
+            where="engine",
+            remedy="start the engine on one device: the hooks do not gather",
+        )

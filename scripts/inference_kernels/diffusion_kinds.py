@@ -92,27 +92,43 @@ KINDS = {
             "edit": Case("Make the teapot blue", 1024, 1024, edits="text_to_image"),
             "transparent": Case("An orange cat on a transparent background", 1024, 1024),
         },
-        model="qwen-image-2.1-turbo", pipeline="QwenImage21Pipeline", path_must_contain="qwen-image-2.1",
-        size_step=32, smallest=(32, 32), layers=GEMM_LAYERS,
+        model="qwen-image-2.1-turbo",
+        pipeline="QwenImage21Pipeline",
+        path_must_contain="qwen-image-2.1",
+        size_step=32,
+        smallest=(32, 32),
+        layers=GEMM_LAYERS,
         default_layers=["attn.to_q", "attn.to_out.0", "img_mlp.gate_layer", "img_mlp.out"],
-        default_steps=STEP_NAMES, first_step=[EMPTY_PREFIX], later_steps=[CACHED_PREFIX]),
+        default_steps=STEP_NAMES,
+        first_step=[EMPTY_PREFIX],
+        later_steps=[CACHED_PREFIX],
+    ),
     "ltx25": Kind(
         cases={
             "text_to_video": Case("A camera moving toward a steaming teapot", 768, 448, frames=49),
-            "image_to_video": Case("The camera moves slowly around the teapot", 512, 320, frames=49,
-                                   edits="text_to_image"),
+            "image_to_video": Case(
+                "The camera moves slowly around the teapot", 512, 320, frames=49, edits="text_to_image"
+            ),
             "longer_video": Case("A boat crossing a lake at sunrise", 512, 320, frames=121),
         },
-        model="ltx-2.5", pipeline="LTX2Pipeline", path_must_contain="ltx-2.5-diffusers",
-        size_step=32, smallest=(64, 64, 9), layers=LTX_LAYERS, default_layers=list(LTX_LAYERS),
+        model="ltx-2.5",
+        pipeline="LTX2Pipeline",
+        path_must_contain="ltx-2.5-diffusers",
+        size_step=32,
+        smallest=(64, 64, 9),
+        layers=LTX_LAYERS,
+        default_layers=list(LTX_LAYERS),
         default_steps=["early", "middle", "last"],
         # The decoder's first stage has a window of 7x7 latents of 32 pixels, its last one of 11 frames.
-        decoder_layers=list(STAGES), decoder_smallest=(224, 224, 17),
+        decoder_layers=list(STAGES),
+        decoder_smallest=(224, 224, 17),
         # The engine pins the eight distilled sigmas (configs/pipeline_configs/ltx_2_5.py).
-        steps=8, sdpa=True,
-        flags={"load_diffusion_decoder": True, "diffusion_decoder_tiling": False,
-               "attention_backend": "torch_sdpa"},
-        parameters={"fps": 24}, several_outputs=ONE_BY_ONE),
+        steps=8,
+        sdpa=True,
+        flags={"load_diffusion_decoder": True, "diffusion_decoder_tiling": False, "attention_backend": "torch_sdpa"},
+        parameters={"fps": 24},
+        several_outputs=ONE_BY_ONE,
+    ),
 }
 
 
@@ -165,18 +181,31 @@ def settings(options: Options) -> dict[str, Any]:
     steps = step_numbers(options.steps, KINDS[options.kind].steps or len(index["sample_sigmas"]))
     block = blocks // 2 if options.block is None else options.block
     if block >= blocks:
-        raise CaptureError(expected=f"--block below {blocks}", found=f"{block}",
-                           where=str(options.model_path), remedy="choose a block that the checkpoint has")
+        raise CaptureError(
+            expected=f"--block below {blocks}",
+            found=f"{block}",
+            where=str(options.model_path),
+            remedy="choose a block that the checkpoint has",
+        )
     model = describe_model(options)
     return {
-        "kind": options.kind, "class": "seeded" if "recipe" in model else "published", "model": model,
-        "engine": describe_engine(options), "hardware": describe_hardware(options.device),
+        "kind": options.kind,
+        "class": "seeded" if "recipe" in model else "published",
+        "model": model,
+        "engine": describe_engine(options),
+        "hardware": describe_hardware(options.device),
         "definitions": options.definitions,
         "cases": {case: list(options.sizes[case]) for case in options.cases},
-        "num_outputs": options.num_outputs, "seed": options.seed,
-        "selection": {"block": block, "layers": options.layers, "attention_steps": steps,
-                      "gemm_steps": sorted({steps[0], steps[-1]})}
-        | ({"sdpa_backends": options.sdpa_backends} if options.sdpa_backends else {})}
+        "num_outputs": options.num_outputs,
+        "seed": options.seed,
+        "selection": {
+            "block": block,
+            "layers": options.layers,
+            "attention_steps": steps,
+            "gemm_steps": sorted({steps[0], steps[-1]}),
+        }
+        | ({"sdpa_backends": options.sdpa_backends} if options.sdpa_backends else {}),
+    }
 
 
 def step_numbers(names: list[str], count: int) -> list[int]:
@@ -189,13 +218,19 @@ def read_index(options: Options) -> dict[str, Any]:
     kind, path = KINDS[options.kind], options.model_path / "model_index.json"
     index = read_json(path)
     if index.get("_class_name") != kind.pipeline or not (kind.steps or "sample_sigmas" in index):
-        raise CaptureError(expected=f"a {kind.pipeline} with its denoising schedule", where=str(path),
-                           found=str(index.get("_class_name")),
-                           remedy="pass the folder of a distilled (Turbo) checkpoint of this kind")
+        raise CaptureError(
+            expected=f"a {kind.pipeline} with its denoising schedule",
+            where=str(path),
+            found=str(index.get("_class_name")),
+            remedy="pass the folder of a distilled (Turbo) checkpoint of this kind",
+        )
     if kind.path_must_contain not in options.model_path.resolve().as_posix().lower():
-        raise CaptureError(expected=f"a path that contains {kind.path_must_contain!r}",
-                           found=str(options.model_path), where=str(path),
-                           remedy="rename or link the folder: the engine goes by it")
+        raise CaptureError(
+            expected=f"a path that contains {kind.path_must_contain!r}",
+            found=str(options.model_path),
+            where=str(path),
+            remedy="rename or link the folder: the engine goes by it",
+        )
     return index
 
 
@@ -203,26 +238,47 @@ def describe_model(options: Options) -> dict[str, Any]:
     found = read_recipes(options.model_path)
     if found:
         document = found[0]
-        return {"id": f"seeded/{KINDS[options.kind].model}", "revision": "seeded", "title": document["title"],
-                "config_sha256": document["config_sha256"], "seed": document["seed"],
-                "recipe": f"{document['generator']}: {document['rule']}"}
+        return {
+            "id": f"seeded/{KINDS[options.kind].model}",
+            "revision": "seeded",
+            "title": document["title"],
+            "config_sha256": document["config_sha256"],
+            "seed": document["seed"],
+            "recipe": f"{document['generator']}: {document['rule']}",
+        }
     if not options.model_id or not options.model_revision:
-        raise CaptureError(expected=f"{RECIPE_FILE}, or --model-id and --model-revision", found="neither",
-                           where=str(options.model_path),
-                           remedy="pass a seeded checkpoint, or name the published one and its revision")
-    documents = {path.relative_to(options.model_path).as_posix(): read_json(path)
-                 for path in sorted(options.model_path.rglob("config.json"))}
-    return {"id": options.model_id, "revision": options.model_revision,
-            "config_sha256": hashlib.sha256(canonical_json(documents).encode()).hexdigest()}
+        raise CaptureError(
+            expected=f"{RECIPE_FILE}, or --model-id and --model-revision",
+            found="neither",
+            where=str(options.model_path),
+            remedy="pass a seeded checkpoint, or name the published one and its revision",
+        )
+    documents = {
+        path.relative_to(options.model_path).as_posix(): read_json(path)
+        for path in sorted(options.model_path.rglob("config.json"))
+    }
+    return {
+        "id": options.model_id,
+        "revision": options.model_revision,
+        "config_sha256": hashlib.sha256(canonical_json(documents).encode()).hexdigest(),
+    }
 
 
 def engine_flags(options: Options) -> dict[str, Any]:
     """Keyword arguments of the engine that are the same on every machine (the model's path is not)."""
     flags = {
-        "pipeline_class_name": KINDS[options.kind].pipeline, "num_gpus": 1, "tp_size": 1, "sp_degree": 1,
-        "performance_mode": "manual", "warmup_mode": "off", "enable_torch_compile": False,
-        "enable_breakable_cuda_graph": False, "allow_bf16_reduced_precision_reduction": False,
-        "batching_max_size": 1, "disable_conditioning_cache": True} | KINDS[options.kind].flags
+        "pipeline_class_name": KINDS[options.kind].pipeline,
+        "num_gpus": 1,
+        "tp_size": 1,
+        "sp_degree": 1,
+        "performance_mode": "manual",
+        "warmup_mode": "off",
+        "enable_torch_compile": False,
+        "enable_breakable_cuda_graph": False,
+        "allow_bf16_reduced_precision_reduction": False,
+        "batching_max_size": 1,
+        "disable_conditioning_cache": True,
+    } | KINDS[options.kind].flags
     return flags | ({"attention_backend": options.attention_backend} if options.attention_backend else {})
 
 
@@ -231,21 +287,29 @@ def engine_environment(options: Options) -> dict[str, str]:
     if options.device == "cpu":
         fixed["SGLANG_DIFFUSION_PLATFORM_OVERRIDE"] = "cpu"
     # Paths belong to the machine, not to the record.
-    found = {name: value for name, value in os.environ.items()
-             if name.startswith("SGLANG_") and not value.startswith("/")}
+    found = {
+        name: value for name, value in os.environ.items() if name.startswith("SGLANG_") and not value.startswith("/")
+    }
     return dict(sorted((found | fixed).items()))
 
 
 def describe_engine(options: Options) -> dict[str, Any]:
     stub = "vllm._custom_ops: an empty stand-in on CPU, imported and never called"
-    policy = [f"{modality} attention of the transformer: torch SDPA restricted to its math backend, "
-              "output made contiguous"
-              for modality, backend in options.sdpa_backends.items() if backend == "math"]
+    policy = [
+        f"{modality} attention of the transformer: torch SDPA restricted to its math backend, output made contiguous"
+        for modality, backend in options.sdpa_backends.items()
+        if backend == "math"
+    ]
     several = KINDS[options.kind].several_outputs if options.num_outputs > 1 else ""
     changes = [stub if options.device == "cpu" else "", *policy, several]
-    return {"name": "sglang", "version": version("sglang"), "torch": version("torch"),
-            "flags": engine_flags(options), "environment": engine_environment(options),
-            "substitutions": [change for change in changes if change]}
+    return {
+        "name": "sglang",
+        "version": version("sglang"),
+        "torch": version("torch"),
+        "flags": engine_flags(options),
+        "environment": engine_environment(options),
+        "substitutions": [change for change in changes if change],
+    }
 
 
 def describe_hardware(device: str) -> dict[str, Any]:
@@ -254,9 +318,18 @@ def describe_hardware(device: str) -> dict[str, Any]:
         models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
         return {"device": "cpu", "name": models[0] if models else "unknown", "cores": os.cpu_count()}
     import torch
+
     if not torch.cuda.is_available():
-        raise EnvironmentMissing(expected="a CUDA device", found="none", where="torch.cuda",
-                                 remedy="use --device cpu, or a machine with a GPU")
+        raise EnvironmentMissing(
+            expected="a CUDA device",
+            found="none",
+            where="torch.cuda",
+            remedy="use --device cpu, or a machine with a GPU",
+        )
     properties = torch.cuda.get_device_properties(0)
-    return {"device": "cuda", "name": properties.name, "cuda": torch.version.cuda,
-            "compute_capability": f"{properties.major}.{properties.minor}"}
+    return {
+        "device": "cuda",
+        "name": properties.name,
+        "cuda": torch.version.cuda,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+    }

@@ -53,8 +53,14 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         outputs = {name: {"passed": item.passed, "share": item.share} for name, item in self.outputs.items()}
-        return {"workload": self.workload, "class": self.data_class, "trick": self.trick, "note": self.note,
-                "told_apart": self.told_apart, "outputs": outputs}
+        return {
+            "workload": self.workload,
+            "class": self.data_class,
+            "trick": self.trick,
+            "note": self.note,
+            "told_apart": self.told_apart,
+            "outputs": outputs,
+        }
 
 
 @dataclass
@@ -72,8 +78,12 @@ class Measured:
         return {trial.workload: trial.data_class for trial in self.trials}
 
     def to_json(self) -> dict[str, Any]:
-        return {"definition": self.definition, "trials": [trial.to_json() for trial in self.trials],
-                "skipped": self.skipped, "errors": self.errors}
+        return {
+            "definition": self.definition,
+            "trials": [trial.to_json() for trial in self.trials],
+            "skipped": self.skipped,
+            "errors": self.errors,
+        }
 
 
 def measure(root: Path, definition: dict, classes: dict[str, str], device: str) -> Measured:
@@ -96,20 +106,23 @@ def _trials(root: Path, definition: dict, task: Task, found: list[Available], de
     """Reference outputs of two workloads at most are held: a workload's own and its partner's."""
     shapes = {item.uuid: _output_shapes(definition, item.workload) for item in found}
     found = sorted(found, key=lambda item: (shapes[item.uuid], item.uuid))
-    held: dict[str, dict[str, "torch.Tensor"]] = {}
+    held: dict[str, dict[str, torch.Tensor]] = {}
     for index, item in enumerate(found):
         partner = _partner(found, index, shapes)
         needed = [item] if partner is None else [item, partner]
         held = {uuid: outputs for uuid, outputs in held.items() if uuid in {other.uuid for other in needed}}
         for other in needed:
             if other.uuid not in held:
-                held[other.uuid] = reference_outputs(definition, other.workload,
-                                                     _inputs(root, definition, other, device))
+                held[other.uuid] = reference_outputs(
+                    definition, other.workload, _inputs(root, definition, other, device)
+                )
         inputs = _inputs(root, definition, item, device)
-        for trick, note, wrong in wrong_answers(definition, inputs, held[item.uuid],
-                                                partner and (partner.uuid, held[partner.uuid])):
-            judged = {name: _judge(compare(value, held[item.uuid][name], task.tolerance))
-                      for name, value in wrong.items()}
+        for trick, note, wrong in wrong_answers(
+            definition, inputs, held[item.uuid], partner and (partner.uuid, held[partner.uuid])
+        ):
+            judged = {
+                name: _judge(compare(value, held[item.uuid][name], task.tolerance)) for name, value in wrong.items()
+            }
             yield Trial(item.uuid, item.data_class, trick, note, judged)
 
 
@@ -121,8 +134,9 @@ def _partner(found: list[Available], index: int, shapes: dict[str, Any]) -> Avai
 
 
 def _inputs(root: Path, definition: dict, item: Available, device: str) -> dict[str, Any]:
-    return load_inputs(definition, item.workload,
-                       lambda path: blob_path(root, path, definition["name"], item.uuid), device)
+    return load_inputs(
+        definition, item.workload, lambda path: blob_path(root, path, definition["name"], item.uuid), device
+    )
 
 
 def _output_shapes(definition: dict, workload: dict) -> list[tuple[int, ...]]:
@@ -134,10 +148,15 @@ def _judge(result: Comparison) -> Judged:
     return Judged(result.passed, result.matched_ratio if result.status in ("pass", "mismatch") else None)
 
 
-def wrong_answers(definition: dict, inputs: dict[str, Any], outputs: dict[str, "torch.Tensor"],
-                  other: tuple[str, dict[str, "torch.Tensor"]] | None) -> Iterator[Wrong]:
+def wrong_answers(
+    definition: dict,
+    inputs: dict[str, Any],
+    outputs: dict[str, "torch.Tensor"],
+    other: tuple[str, dict[str, "torch.Tensor"]] | None,
+) -> Iterator[Wrong]:
     """Yield (trick, note, outputs it replaces). other: UUID and reference outputs of another workload."""
     import torch
+
     yield "zeros", "", {name: torch.zeros_like(value) for name, value in outputs.items()}
     yield "mean value", "", {name: _mean_like(value) for name, value in outputs.items()}
     for name, value in outputs.items():
@@ -147,19 +166,28 @@ def wrong_answers(definition: dict, inputs: dict[str, Any], outputs: dict[str, "
     if other:
         fitted = {name: fit(other[1][name], tuple(value.shape)) for name, value in outputs.items()}
         manner = "; ".join(f"{name} {how}" for name, (_, how) in fitted.items() if how)
-        yield "other workload", f"{other[0]}{': ' + manner if manner else ''}", \
-            {name: value for name, (value, _) in fitted.items()}
-    swapped = {name: swap_rows(value, definition["outputs"][name]["shape"], var_axes(definition))
-               for name, value in outputs.items()}
+        yield (
+            "other workload",
+            f"{other[0]}{': ' + manner if manner else ''}",
+            {name: value for name, (value, _) in fitted.items()},
+        )
+    swapped = {
+        name: swap_rows(value, definition["outputs"][name]["shape"], var_axes(definition))
+        for name, value in outputs.items()
+    }
     swapped = {name: item for name, item in swapped.items() if item}
     if swapped:
-        yield "rows swapped", "; ".join(f"{name}: {how}" for name, (_, how) in swapped.items()), \
-            {name: value for name, (value, _) in swapped.items()}
+        yield (
+            "rows swapped",
+            "; ".join(f"{name}: {how}" for name, (_, how) in swapped.items()),
+            {name: value for name, (value, _) in swapped.items()},
+        )
 
 
 def _mean_like(value: "torch.Tensor") -> "torch.Tensor":
     """A constant tensor: the mean of `value`, rounded to an integer for integer outputs."""
     import torch
+
     if not value.numel():
         return value
     mean = value.float().mean(dtype=torch.float64).item()
@@ -172,6 +200,7 @@ def fit(value: "torch.Tensor", shape: tuple[int, ...]) -> tuple["torch.Tensor", 
     An empty axis cannot be tiled: zeros stand in for it.
     """
     import torch
+
     manner = []
     for axis, (have, want) in enumerate(zip(tuple(value.shape), shape)):
         if have == want:
@@ -183,13 +212,13 @@ def fit(value: "torch.Tensor", shape: tuple[int, ...]) -> tuple["torch.Tensor", 
     return value, ", ".join(manner)
 
 
-def swap_rows(value: "torch.Tensor", axes: list[str],
-              variable: list[str]) -> tuple["torch.Tensor", str] | None:
+def swap_rows(value: "torch.Tensor", axes: list[str], variable: list[str]) -> tuple["torch.Tensor", str] | None:
     """`value` with two neighbouring rows exchanged: the first pair that differs, on its first variable axis.
 
     The next variable axis is taken if the first has fewer than two different rows; None if none has.
     """
     import torch
+
     for axis, name in enumerate(axes):
         for row in range(value.shape[axis] - 1 if name in variable else 0):
             if not torch.equal(value.select(axis, row), value.select(axis, row + 1)):

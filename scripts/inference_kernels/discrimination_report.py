@@ -17,10 +17,18 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
     largest share: of matching elements, over the workloads, in the output where fewest match.
     passing alone: outputs that would pass in some workload if only they were judged.
     """
-    return [{"definition": item.definition, "trick": trick, "workloads": len(trials),
-             "told apart": sum(trial.told_apart for trial in trials), "largest share": largest_share(trials),
-             "passing alone": ", ".join(_trick(trick, trials)["passing_alone"])}
-            for item in measured for trick, trials in by_trick(item).items()]
+    return [
+        {
+            "definition": item.definition,
+            "trick": trick,
+            "workloads": len(trials),
+            "told apart": sum(trial.told_apart for trial in trials),
+            "largest share": largest_share(trials),
+            "passing alone": ", ".join(_trick(trick, trials)["passing_alone"]),
+        }
+        for item in measured
+        for trick, trials in by_trick(item).items()
+    ]
 
 
 def by_trick(measured: Measured) -> dict[str, list[Trial]]:
@@ -43,8 +51,10 @@ def troubles(measured: Iterable[Measured]) -> list[str]:
             if not trial.told_apart:
                 shares = ", ".join(f"{name} {floor_share(one.share)}" for name, one in trial.outputs.items())
                 note = f" ({trial.note})" if trial.note else ""
-                lines.append(f"not told apart {item.definition} {trial.workload} {trial.trick}{note}: "
-                             f"share that matches {shares}")
+                lines.append(
+                    f"not told apart {item.definition} {trial.workload} {trial.trick}{note}: "
+                    f"share that matches {shares}"
+                )
         lines += [f"skipped {item.definition} {uuid}: {reason}" for uuid, reason in item.skipped.items()]
         lines += [f"error {item.definition}: {error}" for error in item.errors]
     return lines
@@ -52,37 +62,53 @@ def troubles(measured: Iterable[Measured]) -> list[str]:
 
 def counts(measured: list[Measured]) -> dict[str, int]:
     trials = [trial for item in measured for trial in item.trials]
-    return {"definitions": sum(bool(item.trials) for item in measured),
-            "workloads": sum(len(item.workloads) for item in measured),
-            "trials": len(trials), "not_told_apart": sum(not trial.told_apart for trial in trials),
-            "skipped": sum(len(item.skipped) for item in measured),
-            "errors": sum(len(item.errors) for item in measured)}
+    return {
+        "definitions": sum(bool(item.trials) for item in measured),
+        "workloads": sum(len(item.workloads) for item in measured),
+        "trials": len(trials),
+        "not_told_apart": sum(not trial.told_apart for trial in trials),
+        "skipped": sum(len(item.skipped) for item in measured),
+        "errors": sum(len(item.errors) for item in measured),
+    }
 
 
 def entry(measured: Measured) -> dict[str, Any]:
     """What the summary keeps of one definition. Shares are rounded down, so that devices agree."""
     classes = list(measured.workloads.values())
-    return {"workloads": {name: classes.count(name) for name in sorted(set(classes))},
-            "skipped": len(measured.skipped),
-            "tricks": [_trick(trick, trials) for trick, trials in by_trick(measured).items()],
-            "not_told_apart": [_missed(trial) for trial in measured.trials if not trial.told_apart]}
+    return {
+        "workloads": {name: classes.count(name) for name in sorted(set(classes))},
+        "skipped": len(measured.skipped),
+        "tricks": [_trick(trick, trials) for trick, trials in by_trick(measured).items()],
+        "not_told_apart": [_missed(trial) for trial in measured.trials if not trial.told_apart],
+    }
 
 
 def _missed(trial: Trial) -> dict[str, Any]:
-    return {"workload": trial.workload, "trick": trial.trick, "note": trial.note,
-            "share": {output: floor_share(item.share) for output, item in trial.outputs.items()}}
+    return {
+        "workload": trial.workload,
+        "trick": trial.trick,
+        "note": trial.note,
+        "share": {output: floor_share(item.share) for output, item in trial.outputs.items()},
+    }
 
 
 def _trick(name: str, trials: list[Trial]) -> dict[str, Any]:
     outputs = {output for trial in trials for output in trial.outputs}
-    judged = {output: [trial.outputs[output] for trial in trials if output in trial.outputs]
-              for output in sorted(outputs)}
-    shares = {output: max((item.share for item in items if item.share is not None), default=None)
-              for output, items in judged.items()}
+    judged = {
+        output: [trial.outputs[output] for trial in trials if output in trial.outputs] for output in sorted(outputs)
+    }
+    shares = {
+        output: max((item.share for item in items if item.share is not None), default=None)
+        for output, items in judged.items()
+    }
     passing = [output for output, items in judged.items() if any(item.passed for item in items)]
-    return {"trick": name, "workloads": len(trials), "told_apart": sum(trial.told_apart for trial in trials),
-            "share": {output: floor_share(share) for output, share in shares.items()},
-            "passing_alone": passing}
+    return {
+        "trick": name,
+        "workloads": len(trials),
+        "told_apart": sum(trial.told_apart for trial in trials),
+        "share": {output: floor_share(share) for output, share in shares.items()},
+        "passing_alone": passing,
+    }
 
 
 def read_summary(root: Path) -> dict[str, Any]:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 # Definition -> the output that holds the selection, and how close candidates must be to be a matter of luck.
 # The engine's FP32 router logits were seen to differ from a float64 product by 2.2e-5.
-SELECTIONS = {"expert_router_bf16_h5120_e384_top6": ("topk_ids", 1e-4),
-              "sparse_index_select_bf16_h4_d128_topk512_blk4": ("block_ids", 1e-5)}
+SELECTIONS = {
+    "expert_router_bf16_h5120_e384_top6": ("topk_ids", 1e-4),
+    "sparse_index_select_bf16_h4_d128_topk512_blk4": ("block_ids", 1e-5),
+}
 
 
 def exclude_near_tie(run: RunFolder, repository: Path, result: Replayed, device: str) -> bool:
@@ -37,25 +39,33 @@ def exclude_near_tie(run: RunFolder, repository: Path, result: Replayed, device:
     inputs = load_inputs(definition, workload, lambda text: run.root / text, device)
     name, noise = SELECTIONS[result.definition]
     expected = reference_outputs(definition, workload, inputs)
-    found = {output: load_tensor(run.root / item["path"], device)
-                                 for output, item in record["outputs"].items()}
+    found = {output: load_tensor(run.root / item["path"], device) for output, item in record["outputs"].items()}
     gaps = gaps_of_differences(result.definition, inputs, found[name], expected[name])
     same = (found[name] == expected[name]).all(1)
     tolerance = read_task(repository, result.definition).tolerance
-    others_hold = all(compare(found[output][same], expected[output][same], tolerance).passed
-                      for output in found if output != name)
+    others_hold = all(
+        compare(found[output][same], expected[output][same], tolerance).passed for output in found if output != name
+    )
     if not gaps or max(gaps) > noise or not others_hold:
         return False
-    write_json(run.root / "excluded" / path.name, {
-        "definition": result.definition, "reason": "selection differs by near-ties only", "rows": len(gaps),
-        "largest_gap": max(gaps), "request": record["request"], "operation": record["operation"]})
+    write_json(
+        run.root / "excluded" / path.name,
+        {
+            "definition": result.definition,
+            "reason": "selection differs by near-ties only",
+            "rows": len(gaps),
+            "largest_gap": max(gaps),
+            "request": record["request"],
+            "operation": record["operation"],
+        },
+    )
     remove_call(run, path)
     return True
 
 
-def gaps_of_differences(definition: str, inputs: dict[str, Any], found: "torch.Tensor",
-                        expected: "torch.Tensor"
-                        ) -> list[float]:
+def gaps_of_differences(
+    definition: str, inputs: dict[str, Any], found: "torch.Tensor", expected: "torch.Tensor"
+) -> list[float]:
     """For each differing row, how far the values of wrongly chosen and missed candidates are apart; inf if
     the rows differ in more than a choice."""
     score = router_scores if definition.startswith("expert_router") else index_scores
@@ -74,6 +84,7 @@ def gaps_of_differences(definition: str, inputs: dict[str, Any], found: "torch.T
 def router_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
     """float64 [experts]: the ranking values of one token."""
     import torch
+
     logits = inputs["weight"].double() @ inputs["hidden_states"][row].double()
     bias = inputs["bias_vl"] if inputs["is_image"][row] else inputs["bias"]
     return torch.nn.functional.softplus(logits).sqrt() + bias.double()
@@ -84,7 +95,7 @@ def index_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
     keys = inputs["k_index_cache"]
     sequence, position = int(inputs["query_seq"][row]), int(inputs["query_pos"][row])
     blocks, size = (position + 1) // 4, keys.shape[1]
-    pages = inputs["page_table"][sequence, :-(-blocks // size)].long()
+    pages = inputs["page_table"][sequence, : -(-blocks // size)].long()
     reached = keys[pages].flatten(0, 1)[:blocks].double()
     return (reached @ inputs["q_index"][row].double().T).relu().sum(1) / math.sqrt(keys.shape[-1])
 

@@ -9,9 +9,17 @@ from .errors import EnvironmentMissing
 from .figure_canvas import INSTALL
 
 # The first that a token's type falls under decides; everything else is plain (`.`).
-LETTERS = (("Token.Comment", "c"), ("Token.Literal.String", "s"), ("Token.Literal.Number", "n"),
-           ("Token.Keyword", "k"), ("Token.Operator.Word", "k"), ("Token.Name.Decorator", "d"),
-           ("Token.Name.Function", "f"), ("Token.Name.Class", "f"), ("Token.Name.Builtin", "b"))
+LETTERS = (
+    ("Token.Comment", "c"),
+    ("Token.Literal.String", "s"),
+    ("Token.Literal.Number", "n"),
+    ("Token.Keyword", "k"),
+    ("Token.Operator.Word", "k"),
+    ("Token.Name.Decorator", "d"),
+    ("Token.Name.Function", "f"),
+    ("Token.Name.Class", "f"),
+    ("Token.Name.Builtin", "b"),
+)
 PLAIN = "."
 
 
@@ -31,8 +39,7 @@ def require_pygments() -> None:
     """EnvironmentMissing if Pygments is absent."""
     if importlib.util.find_spec("pygments") is None:
         missing = missing_package("pygments")
-        raise EnvironmentMissing(expected=missing.expected, found=missing.found, where=missing.where,
-                                 remedy=INSTALL)
+        raise EnvironmentMissing(expected=missing.expected, found=missing.found, where=missing.where, remedy=INSTALL)
 
 
 def _lexer(path: str) -> Any:
@@ -40,6 +47,7 @@ def _lexer(path: str) -> Any:
     from pygments.lexers import get_lexer_for_filename
     from pygments.lexers.special import TextLexer
     from pygments.util import ClassNotFound
+
     try:
         return get_lexer_for_filename(path)
     except ClassNotFound:

@@ -22,8 +22,18 @@ from .tasks import read_task, task_path
 REMEDY = "run: python scripts/check_workload_inputs.py"
 CONTEST_TARGET = 154
 # Of a measured baseline's keys those that the page shows.
-SHOWN = ("definition", "solution", "data", "passed", "workloads", "geomean_us", "floor_ratio", "speed_vs_sglang",
-         "worst_error", "unsteady")
+SHOWN = (
+    "definition",
+    "solution",
+    "data",
+    "passed",
+    "workloads",
+    "geomean_us",
+    "floor_ratio",
+    "speed_vs_sglang",
+    "worst_error",
+    "unsteady",
+)
 SHARED = ("model", "engine", "hardware", "request", "adaptations")
 # What a solution for `cuda`, whatever the architecture, is offered under; and the order of all.
 GPU_ARCHITECTURES = ("sm_90", "sm_100")
@@ -59,13 +69,24 @@ def explorer_data(root: Path) -> dict[str, Any]:
         definitions.append(_definition(root, definition, calls, mine))
         workloads += _workloads(calls, mine, pool)
     if records:
-        raise SchemaError(expected="receipts of known definitions", found=min(records),
-                          where=str(root / "captures.jsonl"), remedy=REMEDY)
+        raise SchemaError(
+            expected="receipts of known definitions",
+            found=min(records),
+            where=str(root / "captures.jsonl"),
+            remedy=REMEDY,
+        )
     names = {definition["name"] for definition in definitions}
-    return {"classes": list(CLASSES), "targets": {"published": PUBLISHED_TARGET, "contest": CONTEST_TARGET},
-            "architectures": list(ORDER),
-            "definitions": definitions, "solutions": solutions(root, names), "results": results(root, names),
-            "figures": named_figures(root), "pool": pool.values, "workloads": workloads}
+    return {
+        "classes": list(CLASSES),
+        "targets": {"published": PUBLISHED_TARGET, "contest": CONTEST_TARGET},
+        "architectures": list(ORDER),
+        "definitions": definitions,
+        "solutions": solutions(root, names),
+        "results": results(root, names),
+        "figures": named_figures(root),
+        "pool": pool.values,
+        "workloads": workloads,
+    }
 
 
 def _sound(kind: str, path: Path) -> dict[str, Any]:
@@ -80,12 +101,17 @@ def _definition(root: Path, definition: dict, calls: list[dict], records: list[d
     name, op_type = definition["name"], definition["op_type"]
     read_task(root, name)
     kept = {key: definition.get(key) or [] for key in ("description", "tags", "constraints")}
-    return kept | {"name": name, "op_type": op_type,
-                   "axes": _pairs(definition["axes"]), "inputs": _pairs(definition["inputs"]),
-                   "outputs": _pairs(definition["outputs"]),
-                   "reference": highlighted(f"definitions/{op_type}/{name}.py", definition["reference"]),
-                   "task": read_object(task_path(root, name)), "shapes": shapes_image(root, name),
-                   "summary": summary(histogram(definition, calls, records))}
+    return kept | {
+        "name": name,
+        "op_type": op_type,
+        "axes": _pairs(definition["axes"]),
+        "inputs": _pairs(definition["inputs"]),
+        "outputs": _pairs(definition["outputs"]),
+        "reference": highlighted(f"definitions/{op_type}/{name}.py", definition["reference"]),
+        "task": read_object(task_path(root, name)),
+        "shapes": shapes_image(root, name),
+        "summary": summary(histogram(definition, calls, records)),
+    }
 
 
 def _pairs(group: dict[str, dict]) -> list[dict]:
@@ -98,16 +124,22 @@ def _workloads(calls: list[dict], records: list[dict], pool: Pool) -> list[dict]
     receipts = {record["workload"]: record for record in records}
     rows = [_workload(call, receipts.pop(call["uuid"]), pool) for call in calls]
     if receipts:
-        raise SchemaError(expected="a workload for each receipt", found="none",
-                          where=min(receipts), remedy=REMEDY)
+        raise SchemaError(expected="a workload for each receipt", found="none", where=min(receipts), remedy=REMEDY)
     return rows
 
 
 def _workload(call: dict, record: dict, pool: Pool) -> dict[str, Any]:
     replay = record["replay"]
     shared = {key: pool.number(record[key]) for key in SHARED}
-    return record | shared | {"replay": replay | {"criterion": pool.number(replay["criterion"])},
-                              "axes": call["axes"], "inputs": call["inputs"]}
+    return (
+        record
+        | shared
+        | {
+            "replay": replay | {"criterion": pool.number(replay["criterion"])},
+            "axes": call["axes"],
+            "inputs": call["inputs"],
+        }
+    )
 
 
 def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
@@ -116,8 +148,12 @@ def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
     for path in solution_files(root):
         solution = _sound("solution", path)
         if solution["definition"] not in definitions:
-            raise SchemaError(expected="the solution of a known definition", found=solution["definition"],
-                              where=str(path), remedy="correct `definition`")
+            raise SchemaError(
+                expected="the solution of a known definition",
+                found=solution["definition"],
+                where=str(path),
+                remedy="correct `definition`",
+            )
         sources = [highlighted(item["path"], item["content"]) for item in solution["sources"]]
         shown = {key: solution.get(key) for key in ("name", "definition", "author", "description", "spec")}
         targets = solution["spec"]["target_hardware"]
@@ -127,8 +163,9 @@ def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
 
 def architectures(targets: list[str]) -> list[str]:
     """`target_hardware` with `cuda` spelt out, each once, the known ones first."""
-    names = {name for target in map(str.lower, targets)
-             for name in (GPU_ARCHITECTURES if target == "cuda" else (target,))}
+    names = {
+        name for target in map(str.lower, targets) for name in (GPU_ARCHITECTURES if target == "cuda" else (target,))
+    }
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
@@ -137,6 +174,10 @@ def results(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
     rows = read_rows(root)
     for row in rows:
         if row["definition"] not in definitions:
-            raise SchemaError(expected="the result of a known definition", found=row["definition"],
-                              where=str(root / SUMMARY), remedy="measure the baselines again, or remove the line")
+            raise SchemaError(
+                expected="the result of a known definition",
+                found=row["definition"],
+                where=str(root / SUMMARY),
+                remedy="measure the baselines again, or remove the line",
+            )
     return [{key: row[key] for key in SHOWN} for row in rows]

@@ -9,9 +9,16 @@ from .files import read_text
 
 FIGURES = Path("docs", "figures")
 # Colours on a dark page; the style sheet of the page has the same.
-DARK = {PAPER: "#161b22", INK: "#e6edf3", MUTED: "#a3adb8", RULE: "#39424d", SHADE: "#1d242d",
-        CLASS_COLOURS["published"]: "#58a6ff", CLASS_COLOURS["contest"]: "#f0a83c",
-        CLASS_COLOURS["seeded"]: "#3fc79a"}
+DARK = {
+    PAPER: "#161b22",
+    INK: "#e6edf3",
+    MUTED: "#a3adb8",
+    RULE: "#39424d",
+    SHADE: "#1d242d",
+    CLASS_COLOURS["published"]: "#58a6ff",
+    CLASS_COLOURS["contest"]: "#f0a83c",
+    CLASS_COLOURS["seeded"]: "#3fc79a",
+}
 TITLE = re.compile(r"<title>([^<]*)</title>")
 
 
@@ -24,13 +31,18 @@ def shapes_image(root: Path, definition: str) -> str | None:
 def named_figures(root: Path) -> list[dict[str, str]]:
     """{title, svg} of every figure over all definitions."""
     texts = [(path.stem, read_text(path)) for path in sorted((root / FIGURES).glob("*.svg"))]
-    return [{"title": found[1] if (found := TITLE.search(text)) else stem, "svg": both_schemes(text)}
-            for stem, text in texts]
+    return [
+        {"title": found[1] if (found := TITLE.search(text)) else stem, "svg": both_schemes(text)}
+        for stem, text in texts
+    ]
 
 
 def both_schemes(svg: str) -> str:
     """`svg` with a style that recolours it where the page is dark."""
-    rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark} !important}}'
-                    for light, dark in DARK.items() for kind in ("fill", "stroke"))
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark} !important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
     return re.sub(r"(<svg\b[^>]*>)", lambda match: match[1] + style, svg, count=1)

@@ -20,8 +20,7 @@ REMEDY = "run: python scripts/build_explorer.py"
 FOLDER = Path(__file__).parent / "explorer"
 STYLE = "style.css"
 # In this order: each file uses names of those before it.
-SCRIPTS = ("dom.js", "store.js", "filters.js", "lists.js", "overviews.js", "workload.js", "definition.js",
-           "main.js")
+SCRIPTS = ("dom.js", "store.js", "filters.js", "lists.js", "overviews.js", "workload.js", "definition.js", "main.js")
 SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -30,8 +29,16 @@ def page_text(root: Path) -> str:
     style = read_text(FOLDER / STYLE)
     parts = "\n".join(read_text(FOLDER / name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{parts}\n}})();\n'
-    policy = "; ".join(["default-src 'none'", "img-src data:", f"style-src {_source(style)}",
-                        f"script-src {_source(script)}", "base-uri 'none'", "form-action 'none'"])
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src {_source(style)}",
+            f"script-src {_source(script)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
     data = script_json(explorer_data(root))
     values = {"policy": policy, "style": style, "script": script, "data": data}
     return SLOT.sub(lambda match: values[match[1]], read_text(FOLDER / "page.html"))
@@ -58,5 +65,9 @@ def page_difference(root: Path, output: Path) -> PackError | None:
     """None if `output` is the page of `root`."""
     if output.exists() and read_text(output) == page_text(root):
         return None
-    return PackError(expected="the generated page", found="a difference" if output.exists() else "no file",
-                     where=str(output), remedy=REMEDY)
+    return PackError(
+        expected="the generated page",
+        found="a difference" if output.exists() else "no file",
+        where=str(output),
+        remedy=REMEDY,
+    )

@@ -34,16 +34,22 @@ def require_matplotlib(exact: bool) -> None:
         found = metadata.version("matplotlib")
     except metadata.PackageNotFoundError as error:
         missing = missing_package("matplotlib")
-        raise EnvironmentMissing(expected=missing.expected, found=missing.found, where=missing.where,
-                                 remedy=INSTALL) from error
+        raise EnvironmentMissing(
+            expected=missing.expected, found=missing.found, where=missing.where, remedy=INSTALL
+        ) from error
     if exact and found != MATPLOTLIB:
-        raise EnvironmentMissing(expected=f"matplotlib {MATPLOTLIB}, which gives the same bytes", found=found,
-                                 where=sys.executable, remedy=INSTALL)
+        raise EnvironmentMissing(
+            expected=f"matplotlib {MATPLOTLIB}, which gives the same bytes",
+            found=found,
+            where=sys.executable,
+            remedy=INSTALL,
+        )
 
 
 def render(title: str, height: int, draw: Callable[["Canvas"], None]) -> bytes:
     """The SVG of a page `height` pixels high that `draw` fills, whatever the local Matplotlib settings."""
     import matplotlib
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
@@ -58,6 +64,7 @@ class Canvas:
     def __init__(self, height: int):
         from matplotlib import get_data_path
         from matplotlib.figure import Figure
+
         self.figure = Figure(figsize=(WIDTH / PIXELS, height / PIXELS), facecolor=PAPER)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
@@ -65,31 +72,68 @@ class Canvas:
         self.layers = itertools.count(1)
         self.fonts = {name: f"{get_data_path()}/fonts/ttf/{file}" for name, file in FONTS.items()}
 
-    def text(self, x: float, y: float, text: str, size: float = 12, font: str = "plain", colour: str = INK,
-             align: str = "left") -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 12,
+        font: str = "plain",
+        colour: str = INK,
+        align: str = "left",
+    ) -> None:
         """`text` with its baseline at `y`; `size` in pixels. `$` is an ordinary character."""
         from matplotlib.font_manager import FontProperties
-        self.axes.text(x, y, text, fontproperties=FontProperties(fname=self.fonts[font], size=size * POINTS),
-                       color=colour, ha=align, va="baseline", parse_math=False, zorder=next(self.layers))
+
+        self.axes.text(
+            x,
+            y,
+            text,
+            fontproperties=FontProperties(fname=self.fonts[font], size=size * POINTS),
+            color=colour,
+            ha=align,
+            va="baseline",
+            parse_math=False,
+            zorder=next(self.layers),
+        )
 
     def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         from matplotlib.patches import Rectangle
-        self.axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, linewidth=0, clip_on=False,
-                                      zorder=next(self.layers)))
+
+        self.axes.add_patch(
+            Rectangle((x, y), width, height, facecolor=colour, linewidth=0, clip_on=False, zorder=next(self.layers))
+        )
 
     def line(self, xs: Sequence[float], ys: Sequence[float], colour: str = RULE, width: float = 1) -> None:
-        self.axes.plot(xs, ys, color=colour, linewidth=width * POINTS, solid_capstyle="butt", clip_on=False,
-                       zorder=next(self.layers))
+        self.axes.plot(
+            xs,
+            ys,
+            color=colour,
+            linewidth=width * POINTS,
+            solid_capstyle="butt",
+            clip_on=False,
+            zorder=next(self.layers),
+        )
 
     def dots(self, xs: Sequence[float], y: float, colour: str) -> None:
         """Translucent, so that dots upon each other look darker."""
-        self.axes.plot(xs, [y] * len(xs), "o", color=colour, markersize=8 * POINTS, markeredgewidth=0,
-                       alpha=0.65, clip_on=False, zorder=next(self.layers))
+        self.axes.plot(
+            xs,
+            [y] * len(xs),
+            "o",
+            color=colour,
+            markersize=8 * POINTS,
+            markeredgewidth=0,
+            alpha=0.65,
+            clip_on=False,
+            zorder=next(self.layers),
+        )
 
     def svg(self, title: str) -> bytes:
         stream = io.BytesIO()
-        self.figure.savefig(stream, format="svg", facecolor=PAPER,
-                            metadata={"Date": None, "Creator": None, "Title": title})
+        self.figure.savefig(
+            stream, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None, "Title": title}
+        )
         return re.sub(rb"[ \t]+\n", b"\n", stream.getvalue())
 
 

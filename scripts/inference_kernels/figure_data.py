@@ -98,8 +98,11 @@ def read_figures(root: Path) -> list[DefinitionFigures]:
 
 
 def _figures(root: Path, definition: dict, records: list[dict]) -> DefinitionFigures:
-    return DefinitionFigures(histogram(definition, read_workloads(root, definition), records),
-                             error_rows(definition, records), range_rows(definition, records))
+    return DefinitionFigures(
+        histogram(definition, read_workloads(root, definition), records),
+        error_rows(definition, records),
+        range_rows(definition, records),
+    )
 
 
 def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> Histogram:
@@ -113,19 +116,23 @@ def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> H
     for workload in workloads:
         data_class = classes.get(workload["uuid"])
         if data_class is None:
-            raise SchemaError(expected="a receipt in captures.jsonl", found="none", where=workload["uuid"],
-                              remedy="run: python scripts/check_workload_inputs.py")
+            raise SchemaError(
+                expected="a receipt in captures.jsonl",
+                found="none",
+                where=workload["uuid"],
+                remedy="run: python scripts/check_workload_inputs.py",
+            )
         sizes = tuple(workload["axes"][axis] for axis in axes)
         counts.setdefault(sizes, Counter())[data_class] += 1
-    combinations = [Combination(sizes, {name: counts[sizes][name] for name in CLASSES})
-                    for sizes in sorted(counts)]
+    combinations = [Combination(sizes, {name: counts[sizes][name] for name in CLASSES}) for sizes in sorted(counts)]
     return Histogram(definition["name"], axes, const_axes(definition), combinations)
 
 
 def shape_table(shapes: Histogram) -> tuple[str, list[str]]:
     """Header and one label for each combination, as columns of equal width for a monospaced font."""
-    columns = [[axis, *(str(item.sizes[place]) for item in shapes.combinations)]
-               for place, axis in enumerate(shapes.axes)]
+    columns = [
+        [axis, *(str(item.sizes[place]) for item in shapes.combinations)] for place, axis in enumerate(shapes.axes)
+    ]
     widths = [max(map(len, column)) for column in columns]
     rows = ["  ".join(cell.rjust(width) for cell, width in zip(cells, widths)) for cells in zip(*columns)]
     return (rows[0], rows[1:]) if rows else ("", [""] * len(shapes.combinations))
@@ -156,16 +163,17 @@ def error_rows(definition: dict, records: list[dict]) -> list[ErrorRow]:
     for output in definition["outputs"]:
         figures = [(record["class"], _used(record, output)) for record in compared]
         measured = [(data_class, value) for data_class, value in figures if value is not None]
-        used = {name: sorted(value for data_class, value in measured if data_class == name)
-                for name in CLASSES}
+        used = {name: sorted(value for data_class, value in measured if data_class == name) for name in CLASSES}
         rows.append(ErrorRow(output, used, len(records) - len(compared), len(figures) - len(measured)))
     return rows
 
 
 def left_out(rows: list[ErrorRow]) -> str:
     """How many replays of these rows have no tolerance used, and why, in words; empty if there are none."""
-    counts = {"without engine outputs": sum(row.without_outputs for row in rows),
-              "not measured": sum(row.unmeasured for row in rows)}
+    counts = {
+        "without engine outputs": sum(row.without_outputs for row in rows),
+        "not measured": sum(row.unmeasured for row in rows),
+    }
     return ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
 
 
@@ -175,21 +183,34 @@ def _used(record: dict, output: str) -> float | None:
 
 def range_rows(definition: dict, records: list[dict]) -> list[RangeRow]:
     """One row for each tensor input and class that has statistics; scalar inputs have none."""
-    return [_range_row(tensor, spec["dtype"], data_class, found)
-            for tensor, spec in tensor_inputs(definition) for data_class in CLASSES
-            if (found := list(_statistics(records, tensor, data_class)))]
+    return [
+        _range_row(tensor, spec["dtype"], data_class, found)
+        for tensor, spec in tensor_inputs(definition)
+        for data_class in CLASSES
+        if (found := list(_statistics(records, tensor, data_class)))
+    ]
 
 
 def _statistics(records: list[dict], tensor: str, data_class: str) -> Iterator[dict[str, Any]]:
-    return (record["statistics"][tensor] for record in records
-            if record["class"] == data_class and tensor in record["statistics"])
+    return (
+        record["statistics"][tensor]
+        for record in records
+        if record["class"] == data_class and tensor in record["statistics"]
+    )
 
 
 def _range_row(tensor: str, dtype: str, data_class: str, found: list[dict]) -> RangeRow:
     low = min((item["min"] for item in found if item["min"] is not None), default=None)
     high = max((item["max"] for item in found if item["max"] is not None), default=None)
-    return RangeRow(tensor, dtype, data_class, low, high, sorted(item["zero_share"] for item in found),
-                    sum(item["non_finite"] for item in found))
+    return RangeRow(
+        tensor,
+        dtype,
+        data_class,
+        low,
+        high,
+        sorted(item["zero_share"] for item in found),
+        sum(item["non_finite"] for item in found),
+    )
 
 
 def signed_log(value: float) -> float:

@@ -2,10 +2,32 @@
 
 import textwrap
 
-from .figure_canvas import (CLASS_COLOURS, INK, LINE, MARGIN, MONO_ADVANCE, MUTED, SHADE, WIDTH, Canvas,
-                            heading, legend, render, scale, stripes)
-from .figure_data import (NO_WORKLOADS, DefinitionFigures, ErrorRow, Histogram, class_totals, left_out,
-                          shape_table, summary)
+from .figure_canvas import (
+    CLASS_COLOURS,
+    INK,
+    LINE,
+    MARGIN,
+    MONO_ADVANCE,
+    MUTED,
+    SHADE,
+    WIDTH,
+    Canvas,
+    heading,
+    legend,
+    render,
+    scale,
+    stripes,
+)
+from .figure_data import (
+    NO_WORKLOADS,
+    DefinitionFigures,
+    ErrorRow,
+    Histogram,
+    class_totals,
+    left_out,
+    shape_table,
+    summary,
+)
 
 ROW, RIGHT = 20, WIDTH - MARGIN
 # Longest bar of one workload, so that a single workload never looks like many.
@@ -15,7 +37,8 @@ WRAP = 112
 FOOTNOTE = "Counts of this repository's workloads; how often a shape occurs in traffic is not shown."
 ERRORS_NOTES = [
     "One dot a workload: the reference replayed on the captured inputs against the engine's saved output.",
-    "Shown is the largest error of all elements as a share of its bound; integers must be equal (0 %)."]
+    "Shown is the largest error of all elements as a share of its bound; integers must be equal (0 %).",
+]
 
 
 def shapes_figure(shapes: Histogram) -> bytes:
@@ -34,6 +57,7 @@ def shapes_figure(shapes: Histogram) -> bytes:
             canvas.box(MARGIN, top + 30, RIGHT - MARGIN, 60, SHADE)
             canvas.text(WIDTH / 2, top + 65, NO_WORKLOADS, 14, colour=MUTED, align="center")
         canvas.text(MARGIN, height - 14, FOOTNOTE, 11, colour=MUTED)
+
     return render(f"Shapes of {shapes.definition}", height, draw)
 
 
@@ -78,11 +102,11 @@ def errors_figure(every: list[DefinitionFigures]) -> bytes:
         for number, (shapes, row) in enumerate(rows):
             first = number == 0 or rows[number - 1][0] is not shapes
             _error_row(canvas, shapes if first else None, row, top + ROW * number, start, unit)
+
     return render("Tolerance used by each output", bottom + 16, draw)
 
 
-def _error_row(canvas: Canvas, shapes: Histogram | None, row: ErrorRow, y: float, start: float,
-               unit: float) -> None:
+def _error_row(canvas: Canvas, shapes: Histogram | None, row: ErrorRow, y: float, start: float, unit: float) -> None:
     if shapes:
         canvas.text(MARGIN, y + 14, shapes.definition, 11.5)
     canvas.text(start - 18, y + 14, row.output, 11.5, "mono", align="right")

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from .figure_canvas import (CLASS_COLOURS, LINE, MARGIN, MUTED, Canvas, heading, legend, render, scale,
-                            stripes)
-from .figure_data import (NEAR_ZERO, NO_WORKLOADS, DefinitionFigures, RangeRow, class_totals, decades,
-                          signed_log)
+from .figure_canvas import CLASS_COLOURS, LINE, MARGIN, MUTED, Canvas, heading, legend, render, scale, stripes
+from .figure_data import NEAR_ZERO, NO_WORKLOADS, DefinitionFigures, RangeRow, class_totals, decades, signed_log
 
 TOP = 142
 # Right edges of the columns of numbers; left edges and widths of the two plots.
@@ -30,10 +28,15 @@ def ranges_figure(every: list[DefinitionFigures]) -> bytes:
     bottom = TOP + LINE * len(entries)
 
     def draw(canvas: Canvas) -> None:
-        heading(canvas, "Smallest and largest element and share of zeros of each input", [
-            f"Over all workloads of a class; non-finite elements: {sum(row.non_finite for row in rows):,}; "
-            + f"axis logarithmic on both sides of zero, linear within ±{NEAR_ZERO:g}.",
-            "Packed codes and scales count as the integers they are stored as; scalar inputs are not shown."])
+        heading(
+            canvas,
+            "Smallest and largest element and share of zeros of each input",
+            [
+                f"Over all workloads of a class; non-finite elements: {sum(row.non_finite for row in rows):,}; "
+                + f"axis logarithmic on both sides of zero, linear within ±{NEAR_ZERO:g}.",
+                "Packed codes and scales count as the integers they are stored as; scalar inputs are not shown.",
+            ],
+        )
         legend(canvas, 98, class_totals(every))
         stripes(canvas, [entry.definition for entry in entries], TOP, LINE)
         _scales(canvas, side, bottom)
@@ -44,6 +47,7 @@ def ranges_figure(every: list[DefinitionFigures]) -> bytes:
             else:
                 note = f": {NO_WORKLOADS}" if entry.empty else ""
                 canvas.text(MARGIN, y + 13, entry.definition + note, 11.5, "plain" if entry.empty else "bold")
+
     return render("Ranges and zeros of each input", bottom + 16, draw)
 
 
@@ -58,8 +62,9 @@ def figure_entries(every: list[DefinitionFigures]) -> list[Entry]:
 def range_marks(side: int) -> dict[int, str]:
     """Labels of a range axis with `side` decades each way: zero, the outermost and every second inwards."""
     powers = range(side, 0, -2)
-    return {0: "0"} | {sign * power: f"{sign * NEAR_ZERO * 10 ** (power - 1):g}" for power in powers
-                       for sign in (-1, 1)}
+    return {0: "0"} | {
+        sign * power: f"{sign * NEAR_ZERO * 10 ** (power - 1):g}" for power in powers for sign in (-1, 1)
+    }
 
 
 def number_text(value: float | None) -> str:
@@ -76,9 +81,12 @@ def _scales(canvas: Canvas, side: int, bottom: float) -> None:
     marks = {RANGE + unit * (side + place): label for place, label in range_marks(side).items()}
     scale(canvas, marks, TOP, bottom)
     scale(canvas, {ZEROS + ZEROS_WIDTH * share: f"{share:.0%}" for share in (0, 0.5, 1)}, TOP, bottom)
-    for x, y, label, align in ((MINIMUM, 6, "min", "right"), (MAXIMUM, 6, "max", "right"),
-                               (RANGE + RANGE_WIDTH / 2, 22, "from min to max", "center"),
-                               (ZEROS + ZEROS_WIDTH / 2, 22, "zeros in a workload", "center")):
+    for x, y, label, align in (
+        (MINIMUM, 6, "min", "right"),
+        (MAXIMUM, 6, "max", "right"),
+        (RANGE + RANGE_WIDTH / 2, 22, "from min to max", "center"),
+        (ZEROS + ZEROS_WIDTH / 2, 22, "zeros in a workload", "center"),
+    ):
         canvas.text(x, TOP - y, label, 11.5, colour=MUTED, align=align)
 
 

@@ -41,8 +41,13 @@ def roofline_entries(rows: list[dict[str, Any]]) -> list[Entry]:
     entries = []
     for definition in sorted({row["definition"] for row in rows}):
         for data in PREFERRED:
-            complete = [row for row in rows if (row["definition"], row["data"]) == (definition, data)
-                        and row["passed"] == row["workloads"] and row["geomean_us"]]
+            complete = [
+                row
+                for row in rows
+                if (row["definition"], row["data"]) == (definition, data)
+                and row["passed"] == row["workloads"]
+                and row["geomean_us"]
+            ]
             if complete:
                 entries.append(_entry(min(complete, key=lambda row: row["geomean_us"])))
                 break
@@ -50,8 +55,11 @@ def roofline_entries(rows: list[dict[str, Any]]) -> list[Entry]:
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    points = [Point(case["operations"] / case["bytes"], case["operations"] / case["us"] * 1e6,
-                    case["floor_us"] / case["us"]) for case in row["cases"] if case["operations"]]
+    points = [
+        Point(case["operations"] / case["bytes"], case["operations"] / case["us"] * 1e6, case["floor_us"] / case["us"])
+        for case in row["cases"]
+        if case["operations"]
+    ]
     return Entry(row["definition"], row["solution"], row["data"], 1 / row["floor_ratio"], points)
 
 
@@ -59,20 +67,28 @@ def roofline_figure(rows: list[dict[str, Any]]) -> bytes:
     """SVG of the roofline; `rows` are those of the committed summary, all of one device."""
     entries, peaks = roofline_entries(rows), rows[0]["peaks"]
     points = [point for entry in entries for point in entry.points]
-    sides = _side([point.intensity for point in points] + [peaks["bf16_flops"] / peaks["bytes_per_second"]]), \
-        _side([point.rate for point in points] + [peaks["bf16_flops"], peaks["fp8_flops"]])
+    sides = (
+        _side([point.intensity for point in points] + [peaks["bf16_flops"] / peaks["bytes_per_second"]]),
+        _side([point.rate for point in points] + [peaks["bf16_flops"], peaks["fp8_flops"]]),
+    )
     height = TOP + HEIGHT + 64 + LINE * len(entries) + 16
 
     def draw(canvas: Canvas) -> None:
-        heading(canvas, f"Roofline of the fastest passing solutions, {rows[0]['device']}", [
-            f"Measured peaks: {peaks['bytes_per_second'] / 1e12:.2f} TB/s (copy, read and written), "
-            f"{peaks['bf16_flops'] / 1e12:.0f} TFLOP/s (BF16 product).",
-            "One dot a workload. Blue: operations decide the least time; orange: bytes do."])
+        heading(
+            canvas,
+            f"Roofline of the fastest passing solutions, {rows[0]['device']}",
+            [
+                f"Measured peaks: {peaks['bytes_per_second'] / 1e12:.2f} TB/s (copy, read and written), "
+                f"{peaks['bf16_flops'] / 1e12:.0f} TFLOP/s (BF16 product).",
+                "One dot a workload. Blue: operations decide the least time; orange: bytes do.",
+            ],
+        )
         _grid(canvas, sides)
         _roof(canvas, sides, peaks)
         for number, entry in enumerate(entries, 1):
             _dots(canvas, sides, number, entry, peaks)
         _key(canvas, entries, TOP + HEIGHT + 64)
+
     return render("Roofline of the baselines", height, draw)
 
 
@@ -99,7 +115,7 @@ def _grid(canvas: Canvas, sides: tuple) -> None:
     for power in range(up[0], up[1] + 1):
         y = _y(10.0**power, up)
         canvas.line([LEFT, RIGHT], [y, y])
-        canvas.text(LEFT - 8, y + 4, f"{10.0**(power - 12):g}", 11, colour=MUTED, align="right")
+        canvas.text(LEFT - 8, y + 4, f"{10.0 ** (power - 12):g}", 11, colour=MUTED, align="right")
     canvas.text((LEFT + RIGHT) / 2, TOP + HEIGHT + 34, "operations a byte", colour=MUTED, align="center")
     canvas.text(MARGIN, TOP - 8, "TFLOP/s", 11, colour=MUTED)
 
@@ -107,12 +123,16 @@ def _grid(canvas: Canvas, sides: tuple) -> None:
 def _roof(canvas: Canvas, sides: tuple, peaks: dict[str, float]) -> None:
     """The bandwidth's slope and the peaks above it: BF16 in ink, FP8 as a thin line."""
     across, up = sides
-    low, high = 10.0**across[0], 10.0**across[1]
+    low, high = 10.0 ** across[0], 10.0 ** across[1]
     for flops, colour, width in ((peaks["fp8_flops"], RULE, 1.5), (peaks["bf16_flops"], INK, 2)):
         ridge = flops / peaks["bytes_per_second"]
-        start = max(low, 10.0**up[0] / peaks["bytes_per_second"])
-        canvas.line([_x(start, across), _x(ridge, across), RIGHT],
-                    [_y(start * peaks["bytes_per_second"], up), _y(flops, up), _y(flops, up)], colour, width)
+        start = max(low, 10.0 ** up[0] / peaks["bytes_per_second"])
+        canvas.line(
+            [_x(start, across), _x(ridge, across), RIGHT],
+            [_y(start * peaks["bytes_per_second"], up), _y(flops, up), _y(flops, up)],
+            colour,
+            width,
+        )
     canvas.text(_x(high, across) - 6, _y(peaks["bf16_flops"], up) + 14, "BF16 peak", 11, align="right")
 
 

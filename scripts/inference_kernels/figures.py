@@ -20,10 +20,13 @@ def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[
     chosen = [item for item in every if name in (None, item.histogram.definition)]
     if name and not chosen:
         known = ", ".join(item.histogram.definition for item in every) or "none"
-        raise SchemaError(expected=f"one of: {known}", found=name, where=str(root / "definitions"),
-                          remedy="check the definition's name")
-    figures = {output / SHAPES / f"{item.histogram.definition}.svg": shapes_figure(item.histogram)
-               for item in chosen}
+        raise SchemaError(
+            expected=f"one of: {known}",
+            found=name,
+            where=str(root / "definitions"),
+            remedy="check the definition's name",
+        )
+    figures = {output / SHAPES / f"{item.histogram.definition}.svg": shapes_figure(item.histogram) for item in chosen}
     if name is None:
         figures |= {output / ERRORS: errors_figure(every), output / STATISTICS: ranges_figure(every)}
         measured = read_rows(root)
@@ -46,8 +49,15 @@ def write_figures(root: Path, output: Path, name: str | None = None) -> list[Pat
 def figure_differences(root: Path, output: Path, name: str | None = None) -> list[PackError]:
     figures = expected_figures(root, output, name)
     wrong = _different(figures) + (_stale(output, figures) if name is None else [])
-    return [PackError(expected="the generated figure", found="a difference" if path.exists() else "no file",
-                      where=str(path), remedy=REMEDY) for path in wrong]
+    return [
+        PackError(
+            expected="the generated figure",
+            found="a difference" if path.exists() else "no file",
+            where=str(path),
+            remedy=REMEDY,
+        )
+        for path in wrong
+    ]
 
 
 def _different(figures: dict[Path, bytes]) -> list[Path]:

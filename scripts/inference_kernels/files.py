@@ -89,8 +89,12 @@ def parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(expected="valid JSON", found=str(error), where=where,
-                          remedy="restore the file from version control or write it again") from error
+        raise SchemaError(
+            expected="valid JSON",
+            found=str(error),
+            where=where,
+            remedy="restore the file from version control or write it again",
+        ) from error
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
@@ -109,11 +113,13 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode()
     except FileNotFoundError as error:
-        raise SchemaError(expected="a file", found="nothing", where=str(path),
-                          remedy="check the path and the checkout") from error
+        raise SchemaError(
+            expected="a file", found="nothing", where=str(path), remedy="check the path and the checkout"
+        ) from error
     except UnicodeDecodeError as error:
-        raise SchemaError(expected="UTF-8 text", found=str(error), where=str(path),
-                          remedy="restore the file from version control") from error
+        raise SchemaError(
+            expected="UTF-8 text", found=str(error), where=str(path), remedy="restore the file from version control"
+        ) from error
 
 
 def lines(text: str) -> list[str]:
@@ -128,8 +134,12 @@ def read_json(path: Path) -> Any:
 def read_object(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
-        raise SchemaError(expected="a JSON object", found=type(value).__name__, where=str(path),
-                          remedy="restore the file from version control")
+        raise SchemaError(
+            expected="a JSON object",
+            found=type(value).__name__,
+            where=str(path),
+            remedy="restore the file from version control",
+        )
     return value
 
 
@@ -138,6 +148,10 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict]]:
     for number, line in enumerate(lines(read_text(path)), 1):
         value = parse_json(line, f"{path}:{number}")
         if not isinstance(value, dict):
-            raise SchemaError(expected="one JSON object a line", found=type(value).__name__,
-                              where=f"{path}:{number}", remedy="remove or repair the line")
+            raise SchemaError(
+                expected="one JSON object a line",
+                found=type(value).__name__,
+                where=f"{path}:{number}",
+                remedy="remove or repair the line",
+            )
         yield number, value

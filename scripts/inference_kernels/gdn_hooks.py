@@ -26,14 +26,22 @@ STATE = ("ssm_states", "cache_indices")
 TARGETS = (
     Target(f"{BACKEND}.forward_extend", ("self", "layer", "a", "b"), "around_layer"),
     Target(f"{BACKEND}.forward_decode", ("self", "layer"), "around_layer"),
-    Target("sglang.kernels.ops.attention.fla.l2norm.gdn_prefill_qkv_prepare_fwd", ("q", "k", "v"),
-           "around_prepare"),
-    Target(f"{KERNELS}.gdn_flashinfer.FlashInferGDNKernel.extend", ("self", "q", "query_start_loc", *STATE),
-           "around_prefill"),
-    Target(f"{KERNELS}.gdn_flashinfer.FlashInferGDNKernel.decode",
-           ("self", "q", "k", "v", "a", "b", "A_log", "dt_bias", *STATE), "around_decode"),
-    Target(f"{KERNELS}.gdn_triton.TritonGDNKernel.packed_decode",
-           ("self", "mixed_qkv", "a", "b", "A_log", "dt_bias", *STATE), "around_packed_decode"),
+    Target("sglang.kernels.ops.attention.fla.l2norm.gdn_prefill_qkv_prepare_fwd", ("q", "k", "v"), "around_prepare"),
+    Target(
+        f"{KERNELS}.gdn_flashinfer.FlashInferGDNKernel.extend",
+        ("self", "q", "query_start_loc", *STATE),
+        "around_prefill",
+    ),
+    Target(
+        f"{KERNELS}.gdn_flashinfer.FlashInferGDNKernel.decode",
+        ("self", "q", "k", "v", "a", "b", "A_log", "dt_bias", *STATE),
+        "around_decode",
+    ),
+    Target(
+        f"{KERNELS}.gdn_triton.TritonGDNKernel.packed_decode",
+        ("self", "mixed_qkv", "a", "b", "A_log", "dt_bias", *STATE),
+        "around_packed_decode",
+    ),
 )
 
 
@@ -70,7 +78,8 @@ class GdnHooks(LanguageHooks):
     def _before_prefill(self, call: dict, layer: dict) -> dict[str, Any]:
         kept = kept_sequences(call["cache_indices"], call["query_start_loc"])
         return {"kept": kept, "state": call["ssm_states"][kept["slots"]].float().clone()} | copied(
-            {"a": layer["a"], "b": layer["b"]})
+            {"a": layer["a"], "b": layer["b"]}
+        )
 
     def _record_prefill(self, call: dict, layer: dict, before: dict, output: "torch.Tensor") -> None:
         if self.prepared is None:
@@ -78,16 +87,33 @@ class GdnHooks(LanguageHooks):
         kept, gates = before["kept"], layer["layer"]
         rows = kept["rows"]
         inputs = {name: self.prepared[name][rows] for name in ("q", "k", "v")}
-        inputs |= {"state": before["state"], **_decay(gates, before["a"][rows]),
-                   "b": before["b"][rows], "cu_seqlens": kept["cu_seqlens"], "scale": DIM**-0.5}
+        inputs |= {
+            "state": before["state"],
+            **_decay(gates, before["a"][rows]),
+            "b": before["b"][rows],
+            "cu_seqlens": kept["cu_seqlens"],
+            "scale": DIM**-0.5,
+        }
         outputs = {"output": output[0][rows], "new_state": call["ssm_states"][kept["slots"]].float()}
-        notes = ["queries and keys as the engine normalised them for its kernel, rounded to BF16",
-                 "states gathered from the pool before and after the call", "cu_seqlens widened to int64",
-                 WIDENED]
-        notes += [f"{kept[name]} {what} dropped" for name, what in
-                  (("padding", "padding rows"), ("dropped", "padding or empty sequences")) if kept[name]]
-        self.record(PREFILL, inputs, outputs, layer=gates.layer_id, notes=notes,
-                    path="GDNAttnBackend.forward_extend -> FlashInferGDNKernel.extend")
+        notes = [
+            "queries and keys as the engine normalised them for its kernel, rounded to BF16",
+            "states gathered from the pool before and after the call",
+            "cu_seqlens widened to int64",
+            WIDENED,
+        ]
+        notes += [
+            f"{kept[name]} {what} dropped"
+            for name, what in (("padding", "padding rows"), ("dropped", "padding or empty sequences"))
+            if kept[name]
+        ]
+        self.record(
+            PREFILL,
+            inputs,
+            outputs,
+            layer=gates.layer_id,
+            notes=notes,
+            path="GDNAttnBackend.forward_extend -> FlashInferGDNKernel.extend",
+        )
 
     def around_decode(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         call = arguments(original, args, kwargs)
@@ -114,26 +140,47 @@ class GdnHooks(LanguageHooks):
     def _before_decode(self, call: dict) -> dict[str, Any]:
         real = (call["cache_indices"] >= 0).nonzero().flatten()
         slots = call["cache_indices"][real].long()
-        rows = {name: call[name].reshape(-1, heads, DIM)[real][:, None]
-                for name, heads in (("q", QK_HEADS), ("k", QK_HEADS), ("v", VALUE_HEADS))}
+        rows = {
+            name: call[name].reshape(-1, heads, DIM)[real][:, None]
+            for name, heads in (("q", QK_HEADS), ("k", QK_HEADS), ("v", VALUE_HEADS))
+        }
         gates = {name: call[name].reshape(-1, VALUE_HEADS)[real][:, None] for name in ("a", "b")}
-        return {"real": real, "slots": slots, "state": call["ssm_states"][slots].float().clone(),
-                **copied(rows), **copied(gates)}
+        return {
+            "real": real,
+            "slots": slots,
+            "state": call["ssm_states"][slots].float().clone(),
+            **copied(rows),
+            **copied(gates),
+        }
 
-    def _record_decode(self, path: str, call: dict, layer: dict,
-                       before: dict, result: "torch.Tensor") -> None:
-        inputs = {"q": normalised(before["q"]), "k": normalised(before["k"]), "v": before["v"],
-                  "state": before["state"], **_decay(call, before["a"]), "b": before["b"], "scale": DIM**-0.5}
+    def _record_decode(self, path: str, call: dict, layer: dict, before: dict, result: "torch.Tensor") -> None:
+        inputs = {
+            "q": normalised(before["q"]),
+            "k": normalised(before["k"]),
+            "v": before["v"],
+            "state": before["state"],
+            **_decay(call, before["a"]),
+            "b": before["b"],
+            "scale": DIM**-0.5,
+        }
         output = result.reshape(-1, VALUE_HEADS, DIM)[before["real"]][:, None]
         outputs = {"output": output, "new_state": call["ssm_states"][before["slots"]].float()}
-        notes = ["queries and keys normalised here and rounded to BF16: the engine's kernel normalises in "
-                 "float32",
-                 "states gathered from the pool before and after the call", WIDENED]
+        notes = [
+            "queries and keys normalised here and rounded to BF16: the engine's kernel normalises in float32",
+            "states gathered from the pool before and after the call",
+            WIDENED,
+        ]
         padding = call["cache_indices"].numel() - before["real"].numel()
         if padding:
             notes.append(f"{padding} padding rows dropped")
-        self.record(DECODE, inputs, outputs, layer=layer["layer"].layer_id, notes=notes,
-                    path=f"GDNAttnBackend.forward_decode -> {path}")
+        self.record(
+            DECODE,
+            inputs,
+            outputs,
+            layer=layer["layer"].layer_id,
+            notes=notes,
+            path=f"GDNAttnBackend.forward_decode -> {path}",
+        )
 
 
 WIDENED = "A_log and dt_bias widened to float32"
@@ -149,6 +196,7 @@ def _decay(source: Any, a: "torch.Tensor") -> dict[str, "torch.Tensor"]:
 def normalised(x: "torch.Tensor") -> "torch.Tensor":
     """bfloat16 of x / sqrt(sum of squares over the last axis + 1e-6), computed in float32."""
     import torch
+
     wide = x.float()
     return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + EPSILON)).to(x.dtype)
 
@@ -161,17 +209,20 @@ def kept_sequences(slots: "torch.Tensor", offsets: "torch.Tensor") -> dict[str, 
     were dropped.
     """
     import torch
+
     bounds, owners = offsets.tolist(), slots.tolist()
-    pairs = [(slot, first, end) for slot, first, end in zip(
-        owners, bounds, bounds[1:]) if slot >= 0 and end > first]
+    pairs = [(slot, first, end) for slot, first, end in zip(owners, bounds, bounds[1:]) if slot >= 0 and end > first]
     device = offsets.device
     rows = [torch.arange(first, end, device=device) for _, first, end in pairs]
     lengths = torch.tensor([0] + [end - first for _, first, end in pairs], device=device)
     kept = torch.cat(rows) if rows else torch.arange(0, device=device)
-    return {"slots": torch.tensor([slot for slot, *_ in pairs], dtype=torch.int64, device=device),
-            "rows": kept,
-            "cu_seqlens": lengths.cumsum(0), "padding": bounds[-1] - kept.numel(),
-            "dropped": len(owners) - len(pairs)}
+    return {
+        "slots": torch.tensor([slot for slot, *_ in pairs], dtype=torch.int64, device=device),
+        "rows": kept,
+        "cu_seqlens": lengths.cumsum(0),
+        "padding": bounds[-1] - kept.numel(),
+        "dropped": len(owners) - len(pairs),
+    }
 
 
 def register(recorder: "Recorder") -> None:

@@ -31,12 +31,15 @@ Inputs = dict[str, Any]
 def captured_workloads(root: Path) -> dict[str, Inputs]:
     """The captured prefill calls whose tensors are here: uuid -> inputs by name, on the CPU."""
     from .replay import load_inputs
+
     definition = load_definition(root, DEFINITION)
 
     def inputs(item: Available) -> Inputs:
         def resolve(path: str) -> Path:
             return blob_path(root, path, DEFINITION, item.uuid)
+
         return load_inputs(definition, item.workload, resolve, "cpu")
+
     items = available_workloads(root, definition, data_classes(root))
     return {item.uuid: inputs(item) for item in items if not item.missing}
 
@@ -48,6 +51,7 @@ def repeated(captured: Inputs, lengths: list[int]) -> Inputs:
     state i modulo the captured sequences.
     """
     import torch
+
     rows = torch.arange(sum(lengths)) % captured["q"].shape[0]
     result = {name: captured[name][rows] for name in ("q", "k", "v", "a", "b")}
     sequences = torch.arange(len(lengths)) % captured["state"].shape[0]
@@ -63,29 +67,40 @@ def synthetic(lengths: list[int], decay: float, shared: float, seed: int) -> Inp
     """
     import torch
     from torch.nn.functional import normalize
+
     generator, tokens = torch.Generator().manual_seed(seed), sum(lengths)
 
     def normal(*shape: int) -> "torch.Tensor":
         return torch.randn(*shape, generator=generator)
+
     q, k = normal(2, tokens, HEADS, SIZE)
     k = (1 - shared) * normalize(k, dim=-1) + shared * normalize(normal(1, HEADS, SIZE), dim=-1)
     q, k = (normalize(x, dim=-1).bfloat16() for x in (q, k))
     rate = -math.log(decay)
-    return {"q": q, "k": k, "v": normal(tokens, VALUE_HEADS, SIZE).bfloat16(),
-            "state": 0.1 * normal(len(lengths), VALUE_HEADS, SIZE, SIZE),
-            "A_log": torch.zeros(VALUE_HEADS), "a": (0.5 * normal(tokens, VALUE_HEADS)).bfloat16(),
-            "dt_bias": torch.full((VALUE_HEADS,), rate + math.log(-math.expm1(-rate))),
-            "b": normal(tokens, VALUE_HEADS).bfloat16(), "cu_seqlens": offsets(lengths), "scale": SIZE**-0.5}
+    return {
+        "q": q,
+        "k": k,
+        "v": normal(tokens, VALUE_HEADS, SIZE).bfloat16(),
+        "state": 0.1 * normal(len(lengths), VALUE_HEADS, SIZE, SIZE),
+        "A_log": torch.zeros(VALUE_HEADS),
+        "a": (0.5 * normal(tokens, VALUE_HEADS)).bfloat16(),
+        "dt_bias": torch.full((VALUE_HEADS,), rate + math.log(-math.expm1(-rate))),
+        "b": normal(tokens, VALUE_HEADS).bfloat16(),
+        "cu_seqlens": offsets(lengths),
+        "scale": SIZE**-0.5,
+    }
 
 
 def offsets(lengths: list[int]) -> "torch.Tensor":
     import torch
+
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
 def decays(inputs: Inputs) -> "torch.Tensor":
     """Decay of each token and value head, float64."""
     import torch
+
     step = torch.nn.functional.softplus(inputs["a"].double() + inputs["dt_bias"].double())
     return torch.exp(-inputs["A_log"].double().exp() * step)
 
@@ -93,9 +108,9 @@ def decays(inputs: Inputs) -> "torch.Tensor":
 def exact(inputs: Inputs) -> dict[str, "torch.Tensor"]:
     """The recurrence in float64, all sequences one token at a time together; they have at least one token."""
     import torch
+
     values, state = inputs["v"].double(), inputs["state"].double().clone()
-    queries, keys = (inputs[name].double().repeat_interleave(VALUE_HEADS // HEADS, dim=1)
-                     for name in ("q", "k"))
+    queries, keys = (inputs[name].double().repeat_interleave(VALUE_HEADS // HEADS, dim=1) for name in ("q", "k"))
     decay, beta = decays(inputs), torch.sigmoid(inputs["b"].double())
     starts, ends = inputs["cu_seqlens"][:-1], inputs["cu_seqlens"][1:]
     output = torch.zeros_like(values)
@@ -122,12 +137,16 @@ def measure(name: str, actual: "torch.Tensor", expected: "torch.Tensor") -> dict
     contest = finite & ((error <= CONTEST) | (error / (size + RELATIVE_FLOOR) <= CONTEST))
     axes = [axis for axis in range(expected.dim()) if axis != 1]
     heads = (error.square().mean(axes).sqrt() / expected.square().mean(axes).sqrt()).tolist()
-    return {"rms": float(expected.square().mean().sqrt()), "max_abs_error": float(error.max()),
-            "error_over_rms": float(error.square().mean().sqrt() / expected.square().mean().sqrt()),
-            "error_over_rms_of_heads": heads, "non_finite": int((~finite).sum()),
-            "beyond_strict": 1 - float(strict.double().mean()),
-            "beyond_contest": 1 - float(contest.double().mean()),
-            "zeros_pass_contest": float((size <= CONTEST).double().mean())}
+    return {
+        "rms": float(expected.square().mean().sqrt()),
+        "max_abs_error": float(error.max()),
+        "error_over_rms": float(error.square().mean().sqrt() / expected.square().mean().sqrt()),
+        "error_over_rms_of_heads": heads,
+        "non_finite": int((~finite).sum()),
+        "beyond_strict": 1 - float(strict.double().mean()),
+        "beyond_contest": 1 - float(contest.double().mean()),
+        "zeros_pass_contest": float((size <= CONTEST).double().mean()),
+    }
 
 
 def numerics_page(root: Path) -> str:
@@ -135,8 +154,12 @@ def numerics_page(root: Path) -> str:
     summary = read_json(root / SUMMARY)
     cases, software = summary["cases"], summary["environment"]
     least = min(outputs["output"]["error_over_rms"] for case in cases for outputs in case["results"].values())
-    parts = ["# Numerics of gated delta prefill", _introduction(software, least), "## What the two rules say",
-             _verdicts(cases)]
+    parts = [
+        "# Numerics of gated delta prefill",
+        _introduction(software, least),
+        "## What the two rules say",
+        _verdicts(cases),
+    ]
     for group, title in summary["groups"].items():
         chosen = [case for case in cases if case["group"] == group]
         parts += [f"## {title}"] + [f"### `{name}`\n\n{_errors(chosen, name)}" for name in STRICT]
@@ -165,14 +188,18 @@ def _verdicts(cases: list[dict]) -> str:
     rows = []
     for implementation in _implementations(cases):
         for name in STRICT:
-            measured = [case["results"][implementation][name] for case in cases
-                        if implementation in case["results"]]
-            rows.append([implementation, f"`{name}`", len(measured),
-                         sum(not item["beyond_strict"] for item in measured),
-                         sum(not item["beyond_contest"] for item in measured),
-                         f"{max(item['error_over_rms'] for item in measured):.2e}"])
-    return table(["implementation", "tensor", "cases", "strict passes", "contest passes",
-                   "worst error over rms"], rows)
+            measured = [case["results"][implementation][name] for case in cases if implementation in case["results"]]
+            rows.append(
+                [
+                    implementation,
+                    f"`{name}`",
+                    len(measured),
+                    sum(not item["beyond_strict"] for item in measured),
+                    sum(not item["beyond_contest"] for item in measured),
+                    f"{max(item['error_over_rms'] for item in measured):.2e}",
+                ]
+            )
+    return table(["implementation", "tensor", "cases", "strict passes", "contest passes", "worst error over rms"], rows)
 
 
 def _errors(cases: list[dict], name: str) -> str:
@@ -180,20 +207,49 @@ def _errors(cases: list[dict], name: str) -> str:
     for case in cases:
         for implementation, outputs in case["results"].items():
             item = outputs[name]
-            rows.append([case["label"], case["tokens"], case["sequences"],
-                         "/".join(f"{decay:.3g}" for decay in case["decays"]), implementation,
-                         *(f"{item[key]:.2e}" for key in ("rms", "max_abs_error", "error_over_rms")),
-                         f"{max(item['error_over_rms_of_heads']):.2e}",
-                         *(_share(item[key]) for key in ("beyond_strict", "beyond_contest",
-                                                         "zeros_pass_contest"))])
-    return table(["case", "tokens", "sequences", "decay 5/50/95 %", "implementation", "rms", "max error",
-                   "error over rms", "worst head", "beyond strict", "beyond contest", "zeros pass"], rows)
+            rows.append(
+                [
+                    case["label"],
+                    case["tokens"],
+                    case["sequences"],
+                    "/".join(f"{decay:.3g}" for decay in case["decays"]),
+                    implementation,
+                    *(f"{item[key]:.2e}" for key in ("rms", "max_abs_error", "error_over_rms")),
+                    f"{max(item['error_over_rms_of_heads']):.2e}",
+                    *(_share(item[key]) for key in ("beyond_strict", "beyond_contest", "zeros_pass_contest")),
+                ]
+            )
+    return table(
+        [
+            "case",
+            "tokens",
+            "sequences",
+            "decay 5/50/95 %",
+            "implementation",
+            "rms",
+            "max error",
+            "error over rms",
+            "worst head",
+            "beyond strict",
+            "beyond contest",
+            "zeros pass",
+        ],
+        rows,
+    )
 
 
 def _heads(cases: list[dict]) -> str:
-    rows = [[case["label"], implementation, f"`{name}`",
-             *(f"{value:.1e}" for value in outputs[name]["error_over_rms_of_heads"])]
-            for case in cases for implementation, outputs in case["results"].items() for name in STRICT]
+    rows = [
+        [
+            case["label"],
+            implementation,
+            f"`{name}`",
+            *(f"{value:.1e}" for value in outputs[name]["error_over_rms_of_heads"]),
+        ]
+        for case in cases
+        for implementation, outputs in case["results"].items()
+        for name in STRICT
+    ]
     return table(["case", "implementation", "tensor", *(str(head) for head in range(VALUE_HEADS))], rows)
 
 
@@ -207,6 +263,8 @@ def _share(value: float) -> str:
 
 def summary_text(cases: list[dict], groups: dict[str, str], environment: dict[str, str]) -> str:
     """The text of SUMMARY: environment, groups (name -> title), cases."""
-    rounded = json.loads(json.dumps({"environment": environment, "groups": groups, "cases": cases}),
-                         parse_float=lambda text: float(f"{float(text):.4g}"))
+    rounded = json.loads(
+        json.dumps({"environment": environment, "groups": groups, "cases": cases}),
+        parse_float=lambda text: float(f"{float(text):.4g}"),
+    )
     return json.dumps(rounded, indent=1) + "\n"

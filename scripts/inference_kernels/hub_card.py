@@ -43,14 +43,23 @@ def front_matter(classes: Iterable[str], repository: str) -> dict[str, str | lis
     present = [name for name in CLASSES if name in items]
     fields: dict[str, str | list[str]] = {"pretty_name": "Inference Kernels", "license": "apache-2.0"}
     if set(present) - {"seeded"}:
-        fields |= {"license": "other", "license_name": "terms-of-each-source",
-                   "license_link": f"{SITE}/{repository}/blob/main/licenses/README.md"}
+        fields |= {
+            "license": "other",
+            "license_name": "terms-of-each-source",
+            "license_link": f"{SITE}/{repository}/blob/main/licenses/README.md",
+        }
     return fields | {
         "annotations_creators": ["machine-generated"],
         "source_datasets": ["extended" if "contest" in present else "original"],
         "task_categories": ["other"],
-        "tags": ["gpu-kernels", "operators", "inference", "flashinfer-bench", "sglang",
-                 *(f"class-{name}" for name in present)],
+        "tags": [
+            "gpu-kernels",
+            "operators",
+            "inference",
+            "flashinfer-bench",
+            "sglang",
+            *(f"class-{name}" for name in present),
+        ],
         "size_categories": [size_category(len(items))],
         # Records differ in their fields from definition to definition; the viewer wants one table.
         "viewer": "false",
@@ -74,7 +83,7 @@ def split_card(text: str) -> tuple[str | None, str]:
     """(front matter or None, the rest without blank lines at its start)."""
     if not text.startswith(FENCE):
         return None, text
-    front, fence, body = text[len(FENCE):].partition(f"\n{FENCE}")
+    front, fence, body = text[len(FENCE) :].partition(f"\n{FENCE}")
     if not fence:
         raise _error("a line `---` that ends the front matter", "none")
     return front + "\n", body.lstrip("\n")
@@ -126,8 +135,11 @@ def _key_errors(key: str, value: str | list[str]) -> list[SchemaError]:
         return [_error(f"{'a list' if key in LISTS else 'one value'} for {key}", repr(value))]
     items = value if isinstance(value, list) else [value]
     pattern = KEYS[key]
-    return [_error(f"{key} like {pattern or 'plain text'}", repr(item)) for item in items
-            if not PLAIN.fullmatch(item) or (pattern and not re.fullmatch(pattern, item))]
+    return [
+        _error(f"{key} like {pattern or 'plain text'}", repr(item))
+        for item in items
+        if not PLAIN.fullmatch(item) or (pattern and not re.fullmatch(pattern, item))
+    ]
 
 
 def _error(expected: str, found: str) -> SchemaError:

@@ -73,8 +73,7 @@ class Writer(Protocol):
     def upload(self, files: list[Outgoing]) -> list[str]:
         """Send the large objects among `files`; the hashes of those that the Hub now has."""
 
-    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str],
-               message: str) -> str:
+    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str], message: str) -> str:
         """One commit: `files` added, `copies` (source, target) made by the Hub; the new commit's id.
 
         known: hashes that `upload` sent before, now or in an earlier run.
@@ -88,27 +87,40 @@ def git_sha1(content: bytes) -> str:
 
 def check_repository(name: str) -> None:
     if not REPOSITORY.fullmatch(name):
-        raise HubError(expected="a repository id owner/name", found=name, where="--repository",
-                       remedy="pass the id of a dataset repository")
+        raise HubError(
+            expected="a repository id owner/name",
+            found=name,
+            where="--repository",
+            remedy="pass the id of a dataset repository",
+        )
 
 
 def status_error(status: int, headers: Mapping[str, str], where: str, detail: str = "") -> HubError:
     """The error of an HTTP answer that is not 2xx."""
     found = f"HTTP {status} {detail}".strip()
     if status in BUSY:
-        return HubBusy(expected="an answer", found=found, where=where,
-                       remedy="run the same command again later",
-                       retry_after_s=retry_after(headers, time.time()))
-    remedy = {401: "log in: set HF_TOKEN or run `hf auth login`",
-              403: "use a token with the right to do this",
-              404: "check the repository, the revision and the token"}.get(status, "see the Hub's answer")
+        return HubBusy(
+            expected="an answer",
+            found=found,
+            where=where,
+            remedy="run the same command again later",
+            retry_after_s=retry_after(headers, time.time()),
+        )
+    remedy = {
+        401: "log in: set HF_TOKEN or run `hf auth login`",
+        403: "use a token with the right to do this",
+        404: "check the repository, the revision and the token",
+    }.get(status, "see the Hub's answer")
     return HubError(expected="success", found=found, where=where, remedy=remedy)
 
 
 def network_error(error: Exception, where: str) -> HubBusy:
-    return HubBusy(expected="an answer", found=f"{type(error).__name__}: {error}".splitlines()[0],
-                   where=where,
-                   remedy="check the network and run the same command again")
+    return HubBusy(
+        expected="an answer",
+        found=f"{type(error).__name__}: {error}".splitlines()[0],
+        where=where,
+        remedy="check the network and run the same command again",
+    )
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -128,10 +140,12 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def open_reader(repository: str) -> Reader:
     from .hub_reader import HttpReader
+
     return HttpReader(repository)
 
 
 def open_writer(repository: str) -> Writer:
     from .hub_writer import HuggingFaceWriter, require_package
+
     require_package()
     return HuggingFaceWriter(repository)

@@ -18,11 +18,30 @@ from .lfs import Pointer, read_pointer
 
 # Nothing else leaves the machine. `.gitattributes` is not here: the Hub keeps its own, which says what it
 # stores as large objects; `blob/generated` is rewritten from recipes.
-PUBLISHED = ("CONTRIBUTING.md", "LICENSE", "Makefile", "agentx_shapes.json", "benchmarks", "blob/starter", "blob/workloads",
-             "captures.jsonl", "definitions", "docs", "licenses", "prompts", "pyproject.toml",
-             "rearrangements.json", "requirements", "results/summaries", "retired", "scripts", "solutions",
-             "tasks",
-             "tests", "workloads")
+PUBLISHED = (
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "agentx_shapes.json",
+    "benchmarks",
+    "blob/starter",
+    "blob/workloads",
+    "captures.jsonl",
+    "definitions",
+    "docs",
+    "licenses",
+    "prompts",
+    "pyproject.toml",
+    "rearrangements.json",
+    "requirements",
+    "results/summaries",
+    "retired",
+    "scripts",
+    "solutions",
+    "tasks",
+    "tests",
+    "workloads",
+)
 CARD = "README.md"
 STATE_FOLDER = "results/hub"
 CACHES = ("__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache")
@@ -99,14 +118,18 @@ def local_files(root: Path) -> list[LocalFile]:
             found.append(top)
         for folder, folders, names in os.walk(start):
             folders[:] = [name for name in folders if name not in CACHES]
-            found += [Path(folder, name).relative_to(root).as_posix() for name in names
-                      if not name.startswith(LEFTOVER) and not name.endswith(".pyc")]
+            found += [
+                Path(folder, name).relative_to(root).as_posix()
+                for name in names
+                if not name.startswith(LEFTOVER) and not name.endswith(".pyc")
+            ]
     files = []
     for text in sorted(found, key=lambda text: (stage(text), text)):
         path = inside(root, text, text)
         if path.is_symlink():
-            raise SchemaError(expected="a file", found="a symbolic link", where=text,
-                              remedy="replace the link by the file")
+            raise SchemaError(
+                expected="a file", found="a symbolic link", where=text, remedy="replace the link by the file"
+            )
         files.append(LocalFile(text, path))
     return files
 
@@ -115,22 +138,34 @@ def damaged(files: list[LocalFile], jobs: int) -> Iterator[DatasetError]:
     """The tensors whose content, or pointer, has another hash than their name says."""
     for item in files:
         if item.pointer and item.pointer.sha256 != item.sha256:
-            yield PointerError(expected=f"a pointer to {item.sha256}", found=item.pointer.sha256,
-                               where=item.path,
-                               remedy=f"restore the pointer: git checkout -- {item.path}")
+            yield PointerError(
+                expected=f"a pointer to {item.sha256}",
+                found=item.pointer.sha256,
+                where=item.path,
+                remedy=f"restore the pointer: git checkout -- {item.path}",
+            )
     here = {item.source: item for item in files if item.path.startswith("blob/") and not item.pointer}
     for path, digest in hash_files(here, jobs):
         if digest != here[path].sha256:
-            yield TensorFileError(expected="content of the hash in the file name", found=str(digest),
-                                  where=here[path].path, remedy="pull or import the tensor again")
+            yield TensorFileError(
+                expected="content of the hash in the file name",
+                found=str(digest),
+                where=here[path].path,
+                remedy="pull or import the tensor again",
+            )
 
 
 def check_limits(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
     """Entries of each folder, here and on the Hub together, and bytes of each file."""
     for item in files:
         if item.size > HUB_FILE_LIMIT:
-            findings.add("error", item.path, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{item.size:,}",
-                         "split the tensor's workload")
+            findings.add(
+                "error",
+                item.path,
+                f"at most {HUB_FILE_LIMIT:,} bytes a file",
+                f"{item.size:,}",
+                "split the tensor's workload",
+            )
     entries = set()
     for path in {item.path for item in files} | set(remote):
         parts = path.split("/")
@@ -138,6 +173,10 @@ def check_limits(files: list[LocalFile], remote: dict[str, RemoteFile], findings
     for folder, count in sorted(Counter(folder for folder, _ in entries).items()):
         if count > FOLDER_ENTRY_WARNING:
             level = "error" if count > FOLDER_ENTRY_LIMIT else "warning"
-            findings.add(level, folder or ".", f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
-                         f"{count:,}",
-                         "the Hub refuses larger folders: publish fewer workloads of this definition")
+            findings.add(
+                level,
+                folder or ".",
+                f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
+                f"{count:,}",
+                "the Hub refuses larger folders: publish fewer workloads of this definition",
+            )

@@ -51,32 +51,45 @@ class Plan:
     sent: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        return {"files": len(self.files), "bytes": sum(item.size for item in self.files),
-                "batches": len(self.batches), "to_send": sum(len(batch.files) for batch in self.batches),
-                "to_send_bytes": sum(batch.size for batch in self.batches),
-                "copies": sum(len(batch.copies) for batch in self.batches),
-                "compared_with_hub": self.remote is not None, "commits": self.sent,
-                "errors": self.findings.count("error"), "warnings": self.findings.count("warning")}
+        return {
+            "files": len(self.files),
+            "bytes": sum(item.size for item in self.files),
+            "batches": len(self.batches),
+            "to_send": sum(len(batch.files) for batch in self.batches),
+            "to_send_bytes": sum(batch.size for batch in self.batches),
+            "copies": sum(len(batch.copies) for batch in self.batches),
+            "compared_with_hub": self.remote is not None,
+            "commits": self.sent,
+            "errors": self.findings.count("error"),
+            "warnings": self.findings.count("warning"),
+        }
 
 
 def publishable(root: Path, repository: str) -> list[LocalFile]:
     """The card and all published files in the order of sending."""
     text = card_text(root, (record["class"] for record in read_captures(root)), repository)
-    return sorted([*local_files(root), LocalFile(CARD, text.encode())],
-                  key=lambda item: (stage(item.path), item.path))
+    return sorted([*local_files(root), LocalFile(CARD, text.encode())], key=lambda item: (stage(item.path), item.path))
 
 
-def make_plan(files: list[LocalFile], remote: dict[str, RemoteFile] | None, batch_files: int = BATCH_FILES,
-              batch_bytes: int = BATCH_BYTES) -> Plan:
+def make_plan(
+    files: list[LocalFile],
+    remote: dict[str, RemoteFile] | None,
+    batch_files: int = BATCH_FILES,
+    batch_bytes: int = BATCH_BYTES,
+) -> Plan:
     """Limits, completeness and batches; problems are in the plan's findings."""
     findings, known = Findings(), remote or {}
     check_limits(files, known, findings)
     pending = [item for item in files if not item.same_as(known.get(item.path))]
     for item in pending:
         if item.pointer:
-            findings.add("note" if remote is None else "error", item.path,
-                         "tensor bytes, or the same object on the Hub", "a Git LFS pointer",
-                         "pull the tensor first")
+            findings.add(
+                "note" if remote is None else "error",
+                item.path,
+                "tensor bytes, or the same object on the Hub",
+                "a Git LFS pointer",
+                "pull the tensor first",
+            )
     _check_records(files, known, findings)
     batches = list(_batches([item for item in pending if not item.pointer], known, batch_files, batch_bytes))
     return Plan(files, batches, findings, remote)
@@ -90,12 +103,12 @@ def _check_records(files: list[LocalFile], remote: dict[str, RemoteFile], findin
             continue
         named = {match[0] for match in re.finditer(BLOB, read_text(item.source)) if match[1] != "generated"}
         for text in sorted(named - have):
-            findings.add("error", item.path, f"the tensor {text}", "no such file, here or on the Hub",
-                         "pull or import it first")
+            findings.add(
+                "error", item.path, f"the tensor {text}", "no such file, here or on the Hub", "pull or import it first"
+            )
 
 
-def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int,
-             size: int) -> Iterator[Batch]:
+def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int, size: int) -> Iterator[Batch]:
     """Objects, once each; their other paths as copies; then the rest, one stage after the other."""
     at = {item.sha256: item.path for item in remote.values() if item.sha256}
     first, copies = [], []
@@ -107,7 +120,7 @@ def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int
             first.append(item)
     yield from (Batch(0, files=tuple(group)) for group in _groups(first, count, size))
     for start in range(0, len(copies), count):
-        yield Batch(0, copies=tuple(copies[start:start + count]))
+        yield Batch(0, copies=tuple(copies[start : start + count]))
     for number in range(1, 5):
         rest = [item for item in pending if stage(item.path) == number]
         yield from (Batch(number, files=tuple(group)) for group in _groups(rest, count, size))
@@ -125,8 +138,9 @@ def _groups(items: Iterable[LocalFile], count: int, size: int) -> Iterator[list[
         yield group
 
 
-def send(plan: Plan, writer: Writer, ledger: Ledger, patience: Patience, tell: Tell,
-         limited: Any = run_limited) -> None:
+def send(
+    plan: Plan, writer: Writer, ledger: Ledger, patience: Patience, tell: Tell, limited: Any = run_limited
+) -> None:
     """Send the plan's batches in order; the ids of the commits go into `plan.sent`.
 
     An object is sent before the commit that names it and noted in the ledger in between, so a commit that
@@ -146,8 +160,12 @@ def send(plan: Plan, writer: Writer, ledger: Ledger, patience: Patience, tell: T
         except HubBusy:
             raise
         except HubError as error:
-            raise HubError(expected=error.expected, found=error.found, where=error.where,
-                           remedy=f"{error.remedy}; if it lacks an object, delete {ledger.path}") from error
+            raise HubError(
+                expected=error.expected,
+                found=error.found,
+                where=error.where,
+                remedy=f"{error.remedy}; if it lacks an object, delete {ledger.path}",
+            ) from error
         tell(f"{where} done: {batch.describe()}")
 
 
@@ -155,8 +173,7 @@ def _run(patience: Patience, tell: Tell, limited: Any, where: str, step: Any, si
     return with_retries(lambda: limited(step, patience.limit_s(size), where), patience, tell)
 
 
-def listing(reader: Reader, revision: str, patience: Patience,
-            tell: Tell) -> tuple[str, dict[str, RemoteFile]]:
+def listing(reader: Reader, revision: str, patience: Patience, tell: Tell) -> tuple[str, dict[str, RemoteFile]]:
     """(commit, its files by path) of a revision."""
     commit = with_retries(lambda: reader.commit_of(revision), patience, tell)
     return commit, {item.path: item for item in with_retries(lambda: reader.files(commit), patience, tell)}

@@ -50,8 +50,12 @@ class Checkout:
             return False
         pointer, name = read_pointer(path), BlobPath.parse(text, text).sha256
         if pointer and pointer.sha256 != name:
-            raise PointerError(expected=f"a pointer to {name}", found=pointer.sha256, where=text,
-                               remedy=f"restore the pointer: git checkout -- {text}")
+            raise PointerError(
+                expected=f"a pointer to {name}",
+                found=pointer.sha256,
+                where=text,
+                remedy=f"restore the pointer: git checkout -- {text}",
+            )
         return bool(pointer) or self._listed(text) not in (None, path.stat().st_size)
 
     def missing(self, text: str) -> int:
@@ -81,8 +85,7 @@ def needs_records(root: Path) -> bool:
 
 def plan_records(state: Checkout) -> list[list[Fetch]]:
     """Everything but the large tensors, as a git clone has it: groups to fetch one after the other."""
-    paths = [path for path in state.remote or {}
-             if is_published(path) and not path.startswith("blob/workloads/")]
+    paths = [path for path in state.remote or {} if is_published(path) and not path.startswith("blob/workloads/")]
     numbers = sorted({stage(path) for path in paths})
     return [_fetches(state, sorted(path for path in paths if stage(path) == number)) for number in numbers]
 
@@ -102,8 +105,13 @@ def _fetches(state: Checkout, paths: Iterable[str]) -> list[Fetch]:
         if listed is None:
             state.findings.add("error", text, "the file on the Hub", "none", "pull from another revision")
         elif text.startswith("blob/") and listed.sha256 not in (None, Path(text).stem):
-            state.findings.add("error", text, f"the object {Path(text).stem} on the Hub", listed.sha256,
-                               "nothing is fetched: report it to the dataset's owner")
+            state.findings.add(
+                "error",
+                text,
+                f"the object {Path(text).stem} on the Hub",
+                listed.sha256,
+                "nothing is fetched: report it to the dataset's owner",
+            )
         else:
             key = listed.sha256 or listed.git_sha1
             groups.setdefault(key, []).append(listed)
@@ -121,13 +129,17 @@ def check_space(root: Path, fetches: list[Fetch]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(root).free
     if wanted > free:
-        raise EnvironmentMissing(expected=f"{wanted:,} bytes of free space", found=f"{free:,}",
-                                 where=str(root),
-                                 remedy="pull less: --definition, --workload or --max-bytes")
+        raise EnvironmentMissing(
+            expected=f"{wanted:,} bytes of free space",
+            found=f"{free:,}",
+            where=str(root),
+            remedy="pull less: --definition, --workload or --max-bytes",
+        )
 
 
-def fetch_all(reader: Reader, commit: str, state: Checkout, fetches: list[Fetch], patience: Patience,
-              tell: Tell, jobs: int = 4) -> Iterator[Fetch]:
+def fetch_all(
+    reader: Reader, commit: str, state: Checkout, fetches: list[Fetch], patience: Patience, tell: Tell, jobs: int = 4
+) -> Iterator[Fetch]:
     """Fetch, verify and place; yields what is done. Wrong bytes are findings, other failures end the pull."""
     with ThreadPoolExecutor(jobs) as pool:
         one = partial(_fetch, reader, commit, state.root, patience, tell)
@@ -160,12 +172,14 @@ def _fetch(reader: Reader, commit: str, root: Path, patience: Patience, tell: Te
     sync_directory(target.parent)
 
 
-def _download(reader: Reader, commit: str, remote: RemoteFile, part: Path, patience: Patience,
-              wrong: list[str]) -> None:
+def _download(
+    reader: Reader, commit: str, remote: RemoteFile, part: Path, patience: Patience, wrong: list[str]
+) -> None:
     """One attempt; the part is complete and of the right hash, and on the disk, when this returns."""
     deadline = time.monotonic() + patience.limit_s(remote.size)
-    reader.download(remote.path, commit, part, remote.size,
-                    lambda: patience.stopped.is_set() or time.monotonic() > deadline)
+    reader.download(
+        remote.path, commit, part, remote.size, lambda: patience.stopped.is_set() or time.monotonic() > deadline
+    )
     found = sha256_file(part) if remote.sha256 else git_sha1(part.read_bytes())
     expected = remote.sha256 or remote.git_sha1
     if found == expected:
@@ -175,8 +189,12 @@ def _download(reader: Reader, commit: str, remote: RemoteFile, part: Path, patie
     part.unlink()
     wrong.append(found)
     kind: Any = WrongBytes if len(wrong) == WRONG_BYTES_LIMIT else HubBusy
-    raise kind(expected=f"content of hash {expected}", found=f"content of hash {found}", where=remote.path,
-               remedy="report it to the dataset's owner: the Hub's file is damaged")
+    raise kind(
+        expected=f"content of hash {expected}",
+        found=f"content of hash {found}",
+        where=remote.path,
+        remedy="report it to the dataset's owner: the Hub's file is damaged",
+    )
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -199,8 +217,11 @@ def write_pointers(state: Checkout) -> int:
 def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
     """Counts of a plan; a content at several paths is fetched once. unknown: contents of unknown size."""
     classes = sorted({need.data_class for need in chosen})
-    return {"workloads": len(chosen),
-            "classes": {name: sum(need.data_class == name for need in chosen) for name in classes},
-            "to_fetch": len(fetches), "to_fetch_bytes": sum(item.remote.size for item in fetches),
-            "paths": sum(len(item.targets) for item in fetches),
-            "unknown": sum(item.remote.size == 0 for item in fetches)}
+    return {
+        "workloads": len(chosen),
+        "classes": {name: sum(need.data_class == name for need in chosen) for name in classes},
+        "to_fetch": len(fetches),
+        "to_fetch_bytes": sum(item.remote.size for item in fetches),
+        "paths": sum(len(item.targets) for item in fetches),
+        "unknown": sum(item.remote.size == 0 for item in fetches),
+    }

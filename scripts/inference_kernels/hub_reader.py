@@ -38,6 +38,7 @@ def token() -> str | None:
     if not importlib.util.find_spec("huggingface_hub"):
         return None
     from huggingface_hub import get_token
+
     return get_token()
 
 
@@ -92,13 +93,20 @@ class HttpReader:
             while block := answer.read(BLOCK):
                 stream.write(block)
                 if late():
-                    raise HubBusy(expected="the file in time", found=f"{stream.tell():,} of {size:,} bytes",
-                                  where=path, remedy="run the same command again: it resumes")
+                    raise HubBusy(
+                        expected="the file in time",
+                        found=f"{stream.tell():,} of {size:,} bytes",
+                        where=path,
+                        remedy="run the same command again: it resumes",
+                    )
         arrived = part.stat().st_size
         if arrived < size:
-            raise HubBusy(expected=f"{size:,} bytes", found=f"{arrived:,} bytes, then the connection ended",
-                          where=path,
-                          remedy="run the same command again: it resumes")
+            raise HubBusy(
+                expected=f"{size:,} bytes",
+                found=f"{arrived:,} bytes, then the connection ended",
+                where=path,
+                remedy="run the same command again: it resumes",
+            )
 
     def _json(self, url: str) -> tuple[Any, Any]:
         with self._open(url, {}) as answer:
@@ -106,8 +114,9 @@ class HttpReader:
             try:
                 return json.loads(content), answer.headers
             except ValueError as error:
-                raise HubError(expected="JSON", found=repr(content[:60]), where=url,
-                               remedy="check HF_ENDPOINT") from error
+                raise HubError(
+                    expected="JSON", found=repr(content[:60]), where=url, remedy="check HF_ENDPOINT"
+                ) from error
 
     @contextmanager
     def _open(self, url: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
@@ -132,5 +141,9 @@ class HttpReader:
 
 def _remote_file(row: dict[str, Any]) -> RemoteFile:
     large = row.get("lfs")
-    return RemoteFile(row["path"], large["size"] if large else row["size"], row["oid"],
-                      large["oid"].removeprefix("sha256:") if large else None)
+    return RemoteFile(
+        row["path"],
+        large["size"] if large else row["size"],
+        row["oid"],
+        large["oid"].removeprefix("sha256:") if large else None,
+    )

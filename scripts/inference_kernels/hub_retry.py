@@ -60,8 +60,9 @@ def with_retries(step: Callable[[], Result], patience: Patience, tell: Tell) -> 
                 raise
             tell(f"{error.where}: {error.found}; waiting {wait:.0f} s ({failures} of {patience.attempts})")
             (patience.sleep or patience.stopped.wait)(wait)
-    raise HubError(expected="to go on", found="stopped by another failure", where="pull",
-                   remedy="see the first failure")
+    raise HubError(
+        expected="to go on", found="stopped by another failure", where="pull", remedy="see the first failure"
+    )
 
 
 def run_limited(step: Callable[[], Result], limit_s: float, where: str) -> Result:
@@ -76,13 +77,21 @@ def run_limited(step: Callable[[], Result], limit_s: float, where: str) -> Resul
     sender.close()
     try:
         if not receiver.poll(limit_s):
-            raise HubBusy(expected=f"the batch within {limit_s:.0f} s", found="no end", where=where,
-                          remedy="run the same command again; finished batches are kept")
+            raise HubBusy(
+                expected=f"the batch within {limit_s:.0f} s",
+                found="no end",
+                where=where,
+                remedy="run the same command again; finished batches are kept",
+            )
         answer = receiver.recv()
     except EOFError as error:
         process.join()
-        raise HubError(expected="a result of the batch", found=f"its process ended with {process.exitcode}",
-                       where=where, remedy="see the messages above") from error
+        raise HubError(
+            expected="a result of the batch",
+            found=f"its process ended with {process.exitcode}",
+            where=where,
+            remedy="see the messages above",
+        ) from error
     finally:
         process.kill()
         process.join()
@@ -95,8 +104,11 @@ def _child(sender: Connection, step: Callable[[], Any]) -> None:
         answer = {"value": step()}
     except DatasetError as error:
         fields = {name: getattr(error, name) for name in ("expected", "found", "where", "remedy")}
-        answer = {"error": type(error).__name__, "fields": fields,
-                  "retry_after_s": getattr(error, "retry_after_s", None)}
+        answer = {
+            "error": type(error).__name__,
+            "fields": fields,
+            "retry_after_s": getattr(error, "retry_after_s", None),
+        }
     sender.send(answer)
     sender.close()
 

@@ -22,9 +22,11 @@ class Selection:
     max_bytes: int | None = None
 
     def wants(self, need: "Need") -> bool:
-        return ((not self.definitions or need.definition in self.definitions)
-                and (not self.classes or need.data_class in self.classes)
-                and (not self.workloads or need.uuid in self.workloads))
+        return (
+            (not self.definitions or need.definition in self.definitions)
+            and (not self.classes or need.data_class in self.classes)
+            and (not self.workloads or need.uuid in self.workloads)
+        )
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ def needs(root: Path) -> list[Need]:
     found = []
     for path in definition_files(root):
         definition = read_definition(path)
-        found += [_need(path.stem, workload, records.get(workload["uuid"]))
-                  for workload in read_workloads(root, definition)]
+        found += [
+            _need(path.stem, workload, records.get(workload["uuid"])) for workload in read_workloads(root, definition)
+        ]
     return sorted(found, key=lambda need: (need.definition, need.uuid))
 
 
@@ -92,8 +95,16 @@ def _check_names(root: Path, selection: Selection, everything: list[Need]) -> No
     for name in selection.definitions:
         load_definition(root, name)
     for name in set(selection.classes) - set(CLASSES):
-        raise SchemaError(expected=f"one of the classes {', '.join(CLASSES)}", found=name, where="--class",
-                          remedy="check the class's name")
+        raise SchemaError(
+            expected=f"one of the classes {', '.join(CLASSES)}",
+            found=name,
+            where="--class",
+            remedy="check the class's name",
+        )
     for uuid in sorted(set(selection.workloads) - {need.uuid for need in everything}):
-        raise SchemaError(expected="the UUID of a workload of this checkout", found=uuid, where="--workload",
-                          remedy="look it up in workloads/ or captures.jsonl")
+        raise SchemaError(
+            expected="the UUID of a workload of this checkout",
+            found=uuid,
+            where="--workload",
+            remedy="look it up in workloads/ or captures.jsonl",
+        )

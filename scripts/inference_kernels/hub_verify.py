@@ -16,12 +16,16 @@ def compare(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Fin
             findings.add("error", item.path, "the file on the Hub", "none", "publish it")
         elif not item.same_as(there):
             found = there.sha256 or f"git blob {there.git_sha1}"
-            findings.add("error", item.path, f"SHA-256 {item.sha256} on the Hub", found,
-                         "publish it, or pull it")
+            findings.add("error", item.path, f"SHA-256 {item.sha256} on the Hub", found, "publish it, or pull it")
     for path in sorted(set(remote) - {item.path for item in files}):
         if is_published(path):
-            findings.add("warning", path, "only files of this checkout on the Hub", "one more",
-                         "pull it, or delete it on the Hub")
+            findings.add(
+                "warning",
+                path,
+                "only files of this checkout on the Hub",
+                "one more",
+                "pull it, or delete it on the Hub",
+            )
 
 
 def verify(files: list[LocalFile], remote: dict[str, RemoteFile], jobs: int, findings: Findings) -> None:

@@ -16,8 +16,12 @@ NETWORK_MODULES = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urll
 
 def require_package() -> None:
     if not importlib.util.find_spec("huggingface_hub"):
-        raise EnvironmentMissing(expected="the Python package huggingface_hub", found="not installed",
-                                 where=sys.executable, remedy="python -m pip install '.[hub]'")
+        raise EnvironmentMissing(
+            expected="the Python package huggingface_hub",
+            found="not installed",
+            where=sys.executable,
+            remedy="python -m pip install '.[hub]'",
+        )
 
 
 @dataclass(frozen=True)
@@ -31,20 +35,28 @@ class HuggingFaceWriter:
     def upload(self, files: list[Outgoing]) -> list[str]:
         additions = [_addition(item) for item in files]
         with translated(f"upload of {len(files)} files"):
-            _api(self.endpoint).preupload_lfs_files(self.repository, additions, repo_type="dataset",
-                                                    revision=self.revision, free_memory=False)
-        return [item.sha256 for item, addition in zip(files, additions, strict=True)
-                if getattr(addition, "_is_uploaded", False)]
+            _api(self.endpoint).preupload_lfs_files(
+                self.repository, additions, repo_type="dataset", revision=self.revision, free_memory=False
+            )
+        return [
+            item.sha256
+            for item, addition in zip(files, additions, strict=True)
+            if getattr(addition, "_is_uploaded", False)
+        ]
 
-    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str],
-               message: str) -> str:
+    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str], message: str) -> str:
         from huggingface_hub import CommitOperationCopy
 
         operations: list[Any] = [_addition(item, item.sha256 in known) for item in files]
         operations += [CommitOperationCopy(source, target) for source, target in copies]
         with translated(f"commit of {len(operations)} files"):
-            return _api(self.endpoint).create_commit(self.repository, operations, commit_message=message,
-                                                     repo_type="dataset", revision=self.revision).oid
+            return (
+                _api(self.endpoint)
+                .create_commit(
+                    self.repository, operations, commit_message=message, repo_type="dataset", revision=self.revision
+                )
+                .oid
+            )
 
 
 def _api(endpoint: str | None) -> Any:
@@ -65,9 +77,12 @@ def _addition(item: Outgoing, sent: bool = False) -> Any:
 
     addition = CommitOperationAdd(item.path, item.source)
     if addition.upload_info.size != item.size:
-        raise HubError(expected=f"{item.size:,} bytes", found=f"{addition.upload_info.size:,}",
-                       where=item.path,
-                       remedy="leave the tree alone while it is published, and run the command again")
+        raise HubError(
+            expected=f"{item.size:,} bytes",
+            found=f"{addition.upload_info.size:,}",
+            where=item.path,
+            remedy="leave the tree alone while it is published, and run the command again",
+        )
     if sent:
         addition._upload_mode, addition._is_uploaded = "lfs", True
     return addition
@@ -96,9 +111,12 @@ def _hub_error(error: BaseException, where: str) -> HubError:
         if isinstance(cause, (ConnectionError, TimeoutError)) or _is_network(cause):
             return network_error(cause, where)
         cause = cause.__cause__ or cause.__context__
-    return HubError(expected="success", found=" ".join(str(error).split()) or type(error).__name__,
-                    where=where,
-                    remedy="see the Hub's answer")
+    return HubError(
+        expected="success",
+        found=" ".join(str(error).split()) or type(error).__name__,
+        where=where,
+        remedy="see the Hub's answer",
+    )
 
 
 def _is_network(error: BaseException) -> bool:

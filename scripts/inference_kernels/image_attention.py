@@ -47,8 +47,12 @@ class SampleTrace:
     inside: bool = False
 
     def refuse(self, expected: str, found: str) -> CaptureError:
-        return CaptureError(expected=expected, found=found, where=self.layer,
-                            remedy="this engine version computes attention differently: extend the hooks")
+        return CaptureError(
+            expected=expected,
+            found=found,
+            where=self.layer,
+            remedy="this engine version computes attention differently: extend the hooks",
+        )
 
     def call_path(self) -> str:
         return " + ".join(dict.fromkeys(call.path for call in self.prefix + self.target))
@@ -60,16 +64,23 @@ def empty_prefix_call(trace: SampleTrace) -> tuple[dict, dict, list[str]]:
     CaptureError if the segments do not tile the prefix, a mask is not the causal one, or keys disagree.
     """
     import torch
+
     target = _target(trace)
     _check_segments(trace)
     rows, last = trace.prefix_rows, trace.prefix[-1]
     if not (torch.equal(last.k, target.k[:, :rows]) and torch.equal(last.v, target.v[:, :rows])):
         raise trace.refuse("the same prefix keys and values in the prefix and the target calls", "others")
     calls = [*trace.prefix, target]
-    inputs = {"q": torch.cat([call.q for call in calls], dim=1)[0], "k": target.k[0], "v": target.v[0],
-              "kv_end": kv_end(trace.segments, target.k.shape[1]).to(target.q.device)}
-    notes = ["queries and outputs of the segments and of the target concatenated in sequence order",
-             f"kv_end derived from the prefix segments {_describe(trace.segments)} and the target"]
+    inputs = {
+        "q": torch.cat([call.q for call in calls], dim=1)[0],
+        "k": target.k[0],
+        "v": target.v[0],
+        "kv_end": kv_end(trace.segments, target.k.shape[1]).to(target.q.device),
+    }
+    notes = [
+        "queries and outputs of the segments and of the target concatenated in sequence order",
+        f"kv_end derived from the prefix segments {_describe(trace.segments)} and the target",
+    ]
     return inputs, {"o": torch.cat([call.output for call in calls], dim=1)[0]}, _notes(trace, notes)
 
 
@@ -93,8 +104,10 @@ def _target(trace: SampleTrace) -> AttentionCall:
     target = trace.target[0]
     rows = target.k.shape[1] - target.q.shape[1]
     if target.q.shape[0] != 1 or rows != trace.prefix_rows or target.mask is not None:
-        raise trace.refuse(f"one sample, {trace.prefix_rows} prefix rows in the keys, no mask",
-                           f"batch {target.q.shape[0]}, {rows} rows, mask {target.mask is not None}")
+        raise trace.refuse(
+            f"one sample, {trace.prefix_rows} prefix rows in the keys, no mask",
+            f"batch {target.q.shape[0]}, {rows} rows, mask {target.mask is not None}",
+        )
     return target
 
 
@@ -106,15 +119,14 @@ def _check_segments(trace: SampleTrace) -> None:
         raise trace.refuse(f"{len(trace.segments)} segment calls", f"{len(trace.prefix)}")
     for (start, end, is_image), call in zip(trace.segments, trace.prefix):
         if (call.q.shape[1], call.k.shape[1]) != (end - start, end):
-            raise trace.refuse(f"{end - start} queries and {end} keys",
-                               f"{call.q.shape[1]} and {call.k.shape[1]}")
+            raise trace.refuse(f"{end - start} queries and {end} keys", f"{call.q.shape[1]} and {call.k.shape[1]}")
         if not _mask_is_right(call.mask, start, end, is_image):
-            raise trace.refuse(f"the {'full' if is_image else 'causal'} mask of rows {start} to {end}",
-                               "another mask")
+            raise trace.refuse(f"the {'full' if is_image else 'causal'} mask of rows {start} to {end}", "another mask")
 
 
 def _mask_is_right(mask: "torch.Tensor | None", start: int, end: int, is_image: bool) -> bool:
     import torch
+
     if is_image:
         return mask is None
     causal = torch.arange(end)[None, :] <= torch.arange(start, end)[:, None]
@@ -124,6 +136,7 @@ def _mask_is_right(mask: "torch.Tensor | None", start: int, end: int, is_image: 
 def kv_end(segments: Segments, keys: int) -> "torch.Tensor":
     """[S] int32: row i sees the keys below kv_end[i]. Text: i + 1; image: end of its segment; target: all."""
     import torch
+
     ends = torch.full((keys,), keys, dtype=torch.int32)
     for start, end, is_image in segments:
         ends[start:end] = end if is_image else torch.arange(start + 1, end + 1, dtype=torch.int32)

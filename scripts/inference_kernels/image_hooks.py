@@ -29,9 +29,13 @@ N12288_K4096 = "dense_gemm_bf16_nt_n12288_k4096"
 N4096_K12288 = "dense_gemm_bf16_nt_n4096_k12288"
 # Layer of a transformer block -> definition.
 GEMM_LAYERS = {
-    "attn.to_q": N4096_K4096, "attn.to_k": N4096_K4096, "attn.to_v": N4096_K4096,
+    "attn.to_q": N4096_K4096,
+    "attn.to_k": N4096_K4096,
+    "attn.to_v": N4096_K4096,
     "attn.to_out.0": N4096_K4096,
-    "img_mlp.gate_layer": N12288_K4096, "img_mlp.proj": N12288_K4096, "img_mlp.out": N4096_K12288,
+    "img_mlp.gate_layer": N12288_K4096,
+    "img_mlp.proj": N12288_K4096,
+    "img_mlp.out": N4096_K12288,
 }
 CHECKPOINT_VARIABLE = "INFERENCE_KERNELS_CHECKPOINT"
 
@@ -61,8 +65,9 @@ class ImageHooks(DiffusionHooks):
         """The sample whose attention this thread computes just now."""
         return getattr(self.local, "trace", None)
 
-    def around_attend_sample(self, original: Callable, owner: Any, q, k, v, rope, prefix, layout, cache,
-                             *args, **kwargs) -> Any:
+    def around_attend_sample(
+        self, original: Callable, owner: Any, q, k, v, rope, prefix, layout, cache, *args, **kwargs
+    ) -> Any:
         """AROUND `QwenImage21Attention.attend_sample`: record what it does as one call of a definition."""
         where = "attend_sample"
         place = self.safely(where, self.place)
@@ -80,9 +85,12 @@ class ImageHooks(DiffusionHooks):
         definition = CACHED_PREFIX if cache else EMPTY_PREFIX
         self.recorder.observe(definition)
         block = self.blocks[id(owner)]
-        selected = (definition in self.definitions and block == self.selection["block"]
-                    and place.step in self.selection["attention_steps"]
-                    and self.first_time(place, block, definition))
+        selected = (
+            definition in self.definitions
+            and block == self.selection["block"]
+            and place.step in self.selection["attention_steps"]
+            and self.first_time(place, block, definition)
+        )
         # Read now: the call fills the cache, and may replace its tensors.
         rows = cache["key"].shape[1] if cache else layout["prefix_rope"].shape[0]
         segments = None if cache else tuple(layout["segments"])
@@ -93,26 +101,45 @@ class ImageHooks(DiffusionHooks):
         definition, phase = (CACHED_PREFIX, "cached prefix") if cached else (EMPTY_PREFIX, "empty prefix")
         inputs, outputs, notes = cached_prefix_call(trace) if cached else empty_prefix_call(trace)
         path = f"QwenImage21Attention.attend_sample -> {trace.call_path()}"
-        self.recorder.record(definition, inputs, outputs, adaptations=notes,
-                             operation=self.operation(place, path, trace.layer, phase))
+        self.recorder.record(
+            definition, inputs, outputs, adaptations=notes, operation=self.operation(place, path, trace.layer, phase)
+        )
 
     def around_local(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
         """AROUND `LocalAttention.forward`, which the segments of the prefix go through."""
         mask = args[0] if args else kwargs.get("attn_mask")
-        return self._watch("prefix", layer, "forward", {"q": q, "k": k, "v": v}, mask,
-                           lambda: original(layer, q, k, v, *args, **kwargs))
+        return self._watch(
+            "prefix",
+            layer,
+            "forward",
+            {"q": q, "k": k, "v": v},
+            mask,
+            lambda: original(layer, q, k, v, *args, **kwargs),
+        )
 
     def around_target(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
         """AROUND `USPAttention.forward`: the target, with the prefix already in front of keys and values."""
         mask = args[0] if args else kwargs.get("attn_mask")
-        return self._watch("target", layer, "forward", {"q": q, "k": k, "v": v}, mask,
-                           lambda: original(layer, q, k, v, *args, **kwargs))
+        return self._watch(
+            "target",
+            layer,
+            "forward",
+            {"q": q, "k": k, "v": v},
+            mask,
+            lambda: original(layer, q, k, v, *args, **kwargs),
+        )
 
     def around_split_target(self, original: Callable, layer: Any, q, k_prefix, v_prefix, k, v) -> Any:
         """AROUND `USPAttention.forward_with_replicated_kv_prefix`: keys and values come in two parts."""
         tensors = {"q": q, "k_prefix": k_prefix, "v_prefix": v_prefix, "k": k, "v": v}
-        return self._watch("target", layer, "forward_with_replicated_kv_prefix", tensors, None,
-                           lambda: original(layer, q, k_prefix, v_prefix, k, v))
+        return self._watch(
+            "target",
+            layer,
+            "forward_with_replicated_kv_prefix",
+            tensors,
+            None,
+            lambda: original(layer, q, k_prefix, v_prefix, k, v),
+        )
 
     def _watch(self, part: str, layer: Any, method: str, tensors: dict, mask, run: Callable[[], Any]) -> Any:
         """Run one attention call and keep it; calls of other owners (the text encoder) only run."""
@@ -138,9 +165,14 @@ class ImageHooks(DiffusionHooks):
         recipe = self.recipes.get(tensor)
         if recipe and tensor not in self.verified:
             from .tensors import raw_bytes
+
             if not gives_bytes(recipe, raw_bytes(weight)):
-                raise CaptureError(expected="the weight that its recipe generates", found="other bytes",
-                                   where=tensor, remedy="check that the engine loads the weight unchanged")
+                raise CaptureError(
+                    expected="the weight that its recipe generates",
+                    found="other bytes",
+                    where=tensor,
+                    remedy="check that the engine loads the weight unchanged",
+                )
             self.verified.add(tensor)
         return recipe
 
@@ -151,7 +183,7 @@ class GemmHook:
     def __init__(self, hooks: ImageHooks, block: int, name: str):
         self.hooks, self.block, self.name = hooks, block, name
         self.definition, self.layer = GEMM_LAYERS[name], f"transformer_blocks.{block}.{name}"
-        self.pending: tuple[Place, str, "torch.Tensor", list[str]] | None = None
+        self.pending: tuple[Place, str, torch.Tensor, list[str]] | None = None
 
     def before(self, layer: Any, args: tuple) -> None:
         self.pending = self.hooks.safely(self.layer, lambda: self._before(args[0]))
@@ -162,15 +194,19 @@ class GemmHook:
             return None
         hooks.recorder.observe(self.definition)
         stream, selection = self._stream(place), hooks.selection
-        if (self.definition not in hooks.definitions or self.block != selection["block"]
-                or self.name not in selection["layers"] or place.step not in selection["gemm_steps"]
-                or stream is None):
+        if (
+            self.definition not in hooks.definitions
+            or self.block != selection["block"]
+            or self.name not in selection["layers"]
+            or place.step not in selection["gemm_steps"]
+            or stream is None
+        ):
             return None
         notes: list[str] = []
         return place, stream, contiguous_copy(x, "A", notes), notes
 
     def _stream(self, place: Place) -> str | None:
-        """"target" or "prefix": whose rows this call computes; None for a call that repeats an earlier one.
+        """ "target" or "prefix": whose rows this call computes; None for a call that repeats an earlier one.
 
         Attention layers compute the prefix inside `attend_sample`. The MLP runs on the target and then, in
         the first step, on the prefix.
@@ -186,22 +222,29 @@ class GemmHook:
         if pending:
             self.hooks.safely(self.layer, lambda: self._record(layer, result, *pending))
 
-    def _record(self, layer: Any, result: Any, place: Place, stream: str, x: "torch.Tensor",
-                notes: list[str]) -> None:
+    def _record(self, layer: Any, result: Any, place: Place, stream: str, x: "torch.Tensor", notes: list[str]) -> None:
         output = (result[0] if isinstance(result, tuple) else result).detach()
         recipe = self.hooks.verified_recipe(f"transformer/{self.layer}.weight", layer.weight)
         a, c = x.reshape(-1, x.shape[-1]), output.reshape(-1, output.shape[-1])
-        notes = [*notes, f"A reshaped from {list(x.shape)} to {list(a.shape)}, "
-                         f"C from {list(output.shape)} to {list(c.shape)}, values unchanged"]
+        notes = [
+            *notes,
+            f"A reshaped from {list(x.shape)} to {list(a.shape)}, "
+            f"C from {list(output.shape)} to {list(c.shape)}, values unchanged",
+        ]
         path = f"{type(layer).__name__}.forward -> {type(layer.quant_method).__name__}.apply"
         self.hooks.recorder.record(
-            self.definition, {"A": a, "B": layer.weight.detach()}, {"C": c}, adaptations=notes,
+            self.definition,
+            {"A": a, "B": layer.weight.detach()},
+            {"C": c},
+            adaptations=notes,
             operation=self.hooks.operation(place, path, self.layer, stream),
-            generated={"B": recipe.to_json()} if recipe else None)
+            generated={"B": recipe.to_json()} if recipe else None,
+        )
 
 
 def _copy_call(path: str, tensors: dict, mask: "torch.Tensor | None", notes: list[str]) -> AttentionCall:
     import torch
+
     copies = {label: contiguous_copy(tensor, label, notes) for label, tensor in tensors.items()}
     parts = [[copies[part] for part in (f"{label}_prefix", label) if part in copies] for label in ("k", "v")]
     k, v = (torch.cat(part, dim=1) for part in parts)
@@ -210,6 +253,7 @@ def _copy_call(path: str, tensors: dict, mask: "torch.Tensor | None", notes: lis
 
 def _finish_call(call: AttentionCall, output: "torch.Tensor", calls: list[AttentionCall]) -> None:
     import torch
+
     call.output = output.detach().clone(memory_format=torch.contiguous_format)
     calls.append(call)
 
@@ -217,6 +261,7 @@ def _finish_call(call: AttentionCall, output: "torch.Tensor", calls: list[Attent
 def register(recorder: "Recorder") -> None:
     """Register the hooks with the engine's plugin mechanism; called once in the worker."""
     from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
+
     checkpoint = read_recipes(Path(os.environ[CHECKPOINT_VARIABLE]))
     hooks = ImageHooks(recorder, lambda: engine_place(recorder), checkpoint[1] if checkpoint else {})
 
@@ -226,8 +271,9 @@ def register(recorder: "Recorder") -> None:
     model, attention = f"{ENGINE}.models.dits.qwen_image21", f"{ENGINE}.layers.attention.layer"
     HookRegistry.register(f"{model}.QwenImage21Transformer2DModel.__init__", attach, HookType.AFTER)
     for target, hook in (
-            (f"{model}.QwenImage21Attention.attend_sample", hooks.around_attend_sample),
-            (f"{attention}.LocalAttention.forward", hooks.around_local),
-            (f"{attention}.USPAttention.forward", hooks.around_target),
-            (f"{attention}.USPAttention.forward_with_replicated_kv_prefix", hooks.around_split_target)):
+        (f"{model}.QwenImage21Attention.attend_sample", hooks.around_attend_sample),
+        (f"{attention}.LocalAttention.forward", hooks.around_local),
+        (f"{attention}.USPAttention.forward", hooks.around_target),
+        (f"{attention}.USPAttention.forward_with_replicated_kv_prefix", hooks.around_split_target),
+    ):
         HookRegistry.register(target, hook, HookType.AROUND)

@@ -18,8 +18,16 @@ from .errors import DatasetError, ImportRefused
 from .files import atomic_writer, read_json, remove_leftovers
 from .hashing import BLOCK, sha256_file
 from .layout import STARTER_FILE_LIMIT, STARTER_TOTAL_LIMIT, BlobPath, blob_files, inside
-from .records import (read_captures, read_workloads, record_tensors, tensor_reference, workload_line,
-                      workload_uuid, write_captures, write_workloads)
+from .records import (
+    read_captures,
+    read_workloads,
+    record_tensors,
+    tensor_reference,
+    workload_line,
+    workload_uuid,
+    write_captures,
+    write_workloads,
+)
 from .run_folder import MANIFEST, files_below, read_manifest
 from .schema import schema_errors, workload_line_errors
 from .tensors import load_tensor, read_header
@@ -53,8 +61,12 @@ def read_run(run: Path, root: Path) -> list[Call]:
     """The calls of a run after all checks that read no tensor data; ImportRefused for anything doubtful."""
     manifest = read_manifest(run)
     if not manifest["complete"]:
-        raise _refuse("a complete run", f"{len(manifest['cases'])} finished cases, not validated", run / MANIFEST,
-                      "run the capture command again: it resumes")
+        raise _refuse(
+            "a complete run",
+            f"{len(manifest['cases'])} finished cases, not validated",
+            run / MANIFEST,
+            "run the capture command again: it resumes",
+        )
     _check_listing(run, manifest)
     calls = [_read_call(path, run, root) for path in sorted((run / "calls").glob("*.json"))]
     if not calls:
@@ -77,16 +89,14 @@ def _check_listing(run: Path, manifest: dict) -> None:
         if path.is_symlink():
             raise _refuse("a file", "a symbolic link", path, "capture again")
         if path.stat().st_size != entry["size"]:
-            raise _refuse(f"a file of {entry['size']} bytes", f"{path.stat().st_size} bytes", path,
-                          "capture again")
+            raise _refuse(f"a file of {entry['size']} bytes", f"{path.stat().st_size} bytes", path, "capture again")
         if not name.startswith("blob/") and sha256_file(path) != entry["sha256"]:
             raise _refuse("the content that manifest.json lists", "another SHA-256", path, "capture again")
 
 
 def _read_call(path: Path, run: Path, root: Path) -> Call:
     value = read_json(path)
-    if not isinstance(value, dict) or set(value) != {"workload", "record"} \
-            or not isinstance(value["record"], dict):
+    if not isinstance(value, dict) or set(value) != {"workload", "record"} or not isinstance(value["record"], dict):
         raise _refuse("a call: workload and record", "something else", path, "capture again")
     workload, record = value["workload"], value["record"]
     validation = run / "validation" / path.name
@@ -122,8 +132,9 @@ def _check_tensors(call: Call, run: Path, where: Path) -> None:
         header = read_header(run / text)
         expected = resolve_shape(specs[name], axes), specs[name]["dtype"]
         if (header.shape, header.dtype) != expected:
-            raise _refuse(f"{name} {expected[0]} {expected[1]}", f"{header.shape} {header.dtype}", where,
-                          "capture again")
+            raise _refuse(
+                f"{name} {expected[0]} {expected[1]}", f"{header.shape} {header.dtype}", where, "capture again"
+            )
     names: dict[str, Any] = dict(axes)
     for name, item in call.workload["inputs"].items():
         names[name] = item["value"] if "value" in item else (lambda text=item["path"]: load_tensor(run / text))
@@ -162,14 +173,25 @@ def check_starter_limits(places: dict[str, BlobPath], run: Path, root: Path) -> 
     starter = {str(blob): (run / text).stat().st_size for text, blob in places.items() if blob.store == "starter"}
     for name, size in starter.items():
         if size > STARTER_FILE_LIMIT:
-            raise _refuse(f"starter tensors of at most {STARTER_FILE_LIMIT:,} bytes", f"{size:,}", name,
-                          "capture smaller shapes, or import with --store workloads")
-    present = {path.relative_to(root).as_posix(): path.stat().st_size for path in blob_files(root)
-               if path.is_relative_to(root / "blob" / "starter")}
+            raise _refuse(
+                f"starter tensors of at most {STARTER_FILE_LIMIT:,} bytes",
+                f"{size:,}",
+                name,
+                "capture smaller shapes, or import with --store workloads",
+            )
+    present = {
+        path.relative_to(root).as_posix(): path.stat().st_size
+        for path in blob_files(root)
+        if path.is_relative_to(root / "blob" / "starter")
+    }
     total = sum((present | starter).values())
     if total > STARTER_TOTAL_LIMIT:
-        raise _refuse(f"at most {STARTER_TOTAL_LIMIT:,} bytes in blob/starter", f"{total:,}", root,
-                      "import fewer or smaller workloads, or use --store workloads")
+        raise _refuse(
+            f"at most {STARTER_TOTAL_LIMIT:,} bytes in blob/starter",
+            f"{total:,}",
+            root,
+            "import fewer or smaller workloads, or use --store workloads",
+        )
 
 
 def copy_checked(source: Path, target: Path, sha256: str) -> bool:
@@ -193,8 +215,10 @@ def copy_checked(source: Path, target: Path, sha256: str) -> bool:
 def copy_tensors(run: Path, root: Path, places: dict[str, BlobPath], jobs: int | None = None) -> Iterator[bool]:
     """Copy every tensor, `jobs` at a time; yields whether each one was new."""
     with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-        futures = [pool.submit(copy_checked, run / text, inside(root, str(blob), text), blob.sha256)
-                   for text, blob in places.items()]
+        futures = [
+            pool.submit(copy_checked, run / text, inside(root, str(blob), text), blob.sha256)
+            for text, blob in places.items()
+        ]
         try:
             for future in futures:
                 yield future.result()
@@ -213,18 +237,25 @@ def merge_records(root: Path, calls: list[Call], places: dict[str, BlobPath]) ->
     new = 0
     for definition in {call.definition["name"]: call.definition for call in moved}.values():
         old = {workload["uuid"]: workload for workload in read_workloads(root, definition)}
-        fresh = {call.workload["uuid"]: call.workload for call in moved if call.definition is definition
-                 or call.definition["name"] == definition["name"]}
+        fresh = {
+            call.workload["uuid"]: call.workload
+            for call in moved
+            if call.definition is definition or call.definition["name"] == definition["name"]
+        }
         new += len(set(fresh) - set(old))
         write_workloads(root, definition, (fresh | old).values())
     return new
 
 
 def _moved(call: Call, places: dict[str, BlobPath]) -> Call:
-    inputs = {name: item | {"path": str(places[item["path"]])} if "path" in item else item
-              for name, item in call.workload["inputs"].items()}
-    groups = {group: {name: tensor_reference(places[item["path"]]) for name, item in call.record[group].items()}
-              for group in ("outputs", "auxiliary")}
+    inputs = {
+        name: item | {"path": str(places[item["path"]])} if "path" in item else item
+        for name, item in call.workload["inputs"].items()
+    }
+    groups = {
+        group: {name: tensor_reference(places[item["path"]]) for name, item in call.record[group].items()}
+        for group in ("outputs", "auxiliary")
+    }
     return Call(call.definition, call.workload | {"inputs": inputs}, call.record | groups)
 
 

@@ -13,8 +13,7 @@ from .judge_run import POISONS, Bench
 from .judge_verdicts import Rejected
 from .tasks import Task
 
-COLUMNS = ["solution", "workload", "axes", "status", "prepare", "same bits", "call us", "launch us",
-           "call / launch"]
+COLUMNS = ["solution", "workload", "axes", "status", "prepare", "same bits", "call us", "launch us", "call / launch"]
 
 
 def audit(judge: Judge, definition: dict, solution: dict, only: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -70,6 +69,8 @@ def table_row(record: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     found, timing = record["audit"], record["timing"]
     same = found.get("launch_equals_run")
     ratio = timing["call"]["median_us"] / timing["launch"]["median_us"] if len(timing) == 2 else None
-    return row | {"prepare": "yes" if found.get("has_prepare") else "no",
-                  "same bits": "-" if same is None else "yes" if same else "no",
-                  "call / launch": "-" if ratio is None else f"{ratio:.2f}"}
+    return row | {
+        "prepare": "yes" if found.get("has_prepare") else "no",
+        "same bits": "-" if same is None else "yes" if same else "no",
+        "call / launch": "-" if ratio is None else f"{ratio:.2f}",
+    }

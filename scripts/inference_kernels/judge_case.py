@@ -54,24 +54,37 @@ class Case:
 
     def output_specs(self) -> dict[str, dict[str, Any]]:
         """What a worker must know of the outputs: shape, dtype, bytes."""
-        return {name: {"shape": list(resolve_shape(spec, self.axes)), "dtype": spec["dtype"],
-                       "bytes": nbytes(self.expected[name])}
-                for name, spec in self.definition["outputs"].items()}
+        return {
+            name: {
+                "shape": list(resolve_shape(spec, self.axes)),
+                "dtype": spec["dtype"],
+                "bytes": nbytes(self.expected[name]),
+            }
+            for name, spec in self.definition["outputs"].items()
+        }
 
     def output_bytes(self) -> int:
         return sum(map(nbytes, self.expected.values()))
 
     def usable_moves(self, after_prepare: bool) -> list[Move]:
         """Moves that touch no oversized tensor and, if asked, activations only."""
-        return [move for move in self.moves if (move.after_prepare or not after_prepare)
-                and (self.recomputable or not move.recompute)
-                and all(nbytes(self.inputs[place.tensor]) <= TOUCH_LIMIT
-                        for place in move.places if place.tensor in self.inputs)]
+        return [
+            move
+            for move in self.moves
+            if (move.after_prepare or not after_prepare)
+            and (self.recomputable or not move.recompute)
+            and all(
+                nbytes(self.inputs[place.tensor]) <= TOUCH_LIMIT for place in move.places if place.tensor in self.inputs
+            )
+        ]
 
     def changes_outputs(self, move: Move) -> bool:
         outputs = set(self.definition["outputs"])
-        return move.recompute or any(place.tensor in outputs for place in move.places) \
+        return (
+            move.recompute
+            or any(place.tensor in outputs for place in move.places)
             or any(name in outputs for name, _ in move.relabel)
+        )
 
 
 class Arrangement:
@@ -88,8 +101,7 @@ class Arrangement:
         self._inputs = dict(case.inputs)
         self._expected = case.expected
         self.previous = case.expected
-        read = {name for move in case.moves for text in (*move.within, move.when) if text
-                for name in names_in(text)}
+        read = {name for move in case.moves for text in (*move.within, move.when) if text for name in names_in(text)}
         self.keys = {name: case.inputs[name] for name in sorted(read & set(case.inputs))}
 
     def take_all(self, after_prepare: bool) -> list[Step]:
@@ -111,8 +123,7 @@ class Arrangement:
         usable = [move for move in self.case.usable_moves(True) if not move.recompute]
         changing = [move for move in usable if self.case.changes_outputs(move)]
         steps = self._take([choose(group) for group in (changing, usable) if group])
-        return steps if any(self.case.changes_outputs(step.move)
-                            for step in steps) else steps + self.scramble()
+        return steps if any(self.case.changes_outputs(step.move) for step in steps) else steps + self.scramble()
 
     def scramble(self) -> list[Step]:
         """Steps after which the reference must be run again: no rearrangement of a known result is right."""
@@ -147,14 +158,16 @@ class Arrangement:
             return
         touched = {place.tensor for step in self.pending for place in step.move.places}
         touched |= {name for step in self.pending for name in step.units}
-        self._inputs = self._inputs | {name: self._inputs[name].clone()
-                                       for name in touched & set(self._inputs)}
+        self._inputs = self._inputs | {name: self._inputs[name].clone() for name in touched & set(self._inputs)}
         for step in self.pending:
             step.apply({name: self._inputs[name] for name in touched & set(self._inputs)})
         recompute = any(step.move.recompute for step in self.pending)
         self.previous = self._expected
-        self._expected = run_reference(self.case.definition, self.case.workload, self._inputs) if recompute \
+        self._expected = (
+            run_reference(self.case.definition, self.case.workload, self._inputs)
+            if recompute
             else rearranged(self._expected, self.pending)
+        )
         self.pending = []
 
 
@@ -177,8 +190,10 @@ def run_reference(definition: dict, workload: dict, inputs: dict[str, Any]) -> d
         raise Rejected("no_reference", error.line()) from error
     for name, value in outputs.items():
         if value.dtype.is_floating_point and not bool(value.isfinite().all()):
-            raise Rejected("no_reference", f"the reference's output {name} is not finite on workload "
-                                           f"{workload['uuid']}: no solution is to blame")
+            raise Rejected(
+                "no_reference",
+                f"the reference's output {name} is not finite on workload {workload['uuid']}: no solution is to blame",
+            )
     return {name: value.clone() for name, value in outputs.items()}
 
 
@@ -186,8 +201,8 @@ class LargeTensors:
     """Expert banks of the workload loaded last: the next one of its definition mostly reads the same."""
 
     def __init__(self) -> None:
-        self.last: dict[Path, "torch.Tensor"] = {}
-        self.now: dict[Path, "torch.Tensor"] = {}
+        self.last: dict[Path, torch.Tensor] = {}
+        self.now: dict[Path, torch.Tensor] = {}
 
     def load(self, path: Path, device: str) -> "torch.Tensor":
         tensor = self.last.get(path)
@@ -202,8 +217,9 @@ class LargeTensors:
         self.last, self.now = self.now, {}
 
 
-def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, seed: int,
-              against: str, banks: LargeTensors) -> Case:
+def load_case(
+    root: Path, definition: dict, item: Any, task: Task, device: str, seed: int, against: str, banks: LargeTensors
+) -> Case:
     """Inputs, expected outputs and moves of an available workload (available.Available).
 
     against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
@@ -212,21 +228,33 @@ def load_case(root: Path, definition: dict, item: Any, task: Task, device: str, 
 
     def resolve(path: str) -> Path:
         return blob_path(root, path, name, item.uuid)
+
     if item.missing:
         raise Rejected("not_materialised", item.missing)
     inputs = load_inputs(definition, workload, resolve, device, banks.load)
     banks.turn()
-    expected = run_reference(definition, workload, inputs) if against == "reference" \
+    expected = (
+        run_reference(definition, workload, inputs)
+        if against == "reference"
         else saved_outputs(root, definition, item, resolve, device)
-    return Case(definition, workload, task, inputs, expected, moves_of(root, definition), seed, item.data_class,
-                against == "reference")
+    )
+    return Case(
+        definition,
+        workload,
+        task,
+        inputs,
+        expected,
+        moves_of(root, definition),
+        seed,
+        item.data_class,
+        against == "reference",
+    )
 
 
-def saved_outputs(root: Path, definition: dict, item: Any, resolve: Callable[[str], Path],
-                  device: str) -> dict[str, "torch.Tensor"]:
-    records = [record for record in read_captures(root) if record["workload"] == item.uuid
-               and record["outputs"]]
+def saved_outputs(
+    root: Path, definition: dict, item: Any, resolve: Callable[[str], Path], device: str
+) -> dict[str, "torch.Tensor"]:
+    records = [record for record in read_captures(root) if record["workload"] == item.uuid and record["outputs"]]
     if not records:
         raise Rejected("not_materialised", "no saved engine outputs for this workload")
-    return {name: load_tensor(resolve(records[0]["outputs"][name]["path"]), device)
-            for name in definition["outputs"]}
+    return {name: load_tensor(resolve(records[0]["outputs"][name]["path"]), device) for name in definition["outputs"]}

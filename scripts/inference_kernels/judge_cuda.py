@@ -36,6 +36,7 @@ class CudaDevice:
 
     def __init__(self) -> None:
         import torch
+
         self.torch = torch
         torch.cuda.init()
         self.properties = torch.cuda.get_device_properties(0)
@@ -48,17 +49,24 @@ class CudaDevice:
         self.reset_persisting_l2()
 
     def describe(self) -> dict[str, Any]:
-        return {"device": self.properties.name, "uuid": str(self.properties.uuid), "timer": self.timer,
-                "cache_policy": self.cache_policy, "l2_bytes": self.properties.L2_cache_size,
-                "memory_bytes": self.properties.total_memory, "cuda": self.torch.version.cuda}
+        return {
+            "device": self.properties.name,
+            "uuid": str(self.properties.uuid),
+            "timer": self.timer,
+            "cache_policy": self.cache_policy,
+            "l2_bytes": self.properties.L2_cache_size,
+            "memory_bytes": self.properties.total_memory,
+            "cuda": self.torch.version.cuda,
+        }
 
     def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
         """Fill and free blocks of the outputs' sizes, so that the caching allocator hands out the poison."""
         if not byte:
             return
         for size in sorted(set(sizes), reverse=True):
-            blocks = [self.torch.empty(max(size, 1), dtype=self.torch.uint8, device="cuda")
-                      for _ in range(POISON_COPIES)]
+            blocks = [
+                self.torch.empty(max(size, 1), dtype=self.torch.uint8, device="cuda") for _ in range(POISON_COPIES)
+            ]
             for block in blocks:
                 block.fill_(byte)
         self._synchronize()
@@ -104,8 +112,10 @@ class CudaDevice:
         torch = self.torch
         values, factor = torch.zeros(2**18, device="cuda"), torch.ones(1024, 1024, device="cuda").bfloat16()
         target = torch.empty_like(factor)
-        found = [self._overhead_ns(launch) for launch in (lambda: values.add_(1),
-                                                          lambda: torch.mm(factor, factor, out=target))]
+        found = [
+            self._overhead_ns(launch)
+            for launch in (lambda: values.add_(1), lambda: torch.mm(factor, factor, out=target))
+        ]
         return statistics.fmean(found)
 
     def _overhead_ns(self, launch: Callable[[], Any]) -> float:
@@ -125,17 +135,20 @@ class CudaDevice:
                 self.flush()
                 replay()
                 self._synchronize()
+
         durations = [duration for name, duration in self._traced(cold) if name in set(own)]
-        return [sum(durations[first:first + len(own)]) for first in range(0, len(durations), len(own))]
+        return [sum(durations[first : first + len(own)]) for first in range(0, len(durations), len(own))]
 
     def _traced(self, run: Callable[[], Any]) -> list[tuple[str, float]]:
         """(kernel's name, nanoseconds) in the order of their starts."""
         from torch.profiler import ProfilerActivity, profile
+
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             run()
             self._synchronize()
-        kernels = sorted((event for event in seen.events() if event.device_time > 0),
-                         key=lambda event: event.time_range.start)
+        kernels = sorted(
+            (event for event in seen.events() if event.device_time > 0), key=lambda event: event.time_range.start
+        )
         return [(event.name, 1e3 * event.device_time) for event in kernels]
 
     def _finish(self, start: Any, end: Any) -> tuple[float, float]:
@@ -164,6 +177,7 @@ class CudaDevice:
 
         def replay() -> None:
             graph.replay()
+
         # The graph reads the tensors that the launch holds, and does not keep them itself.
         replay.launch = launch
         return replay, result

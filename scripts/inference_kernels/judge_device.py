@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Held from before any solution is imported.
 CLOCK = time.perf_counter_ns
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_PERTURB = -1, -3, -6
-# The largest values that glibc takes. What is freed stays with the process: calls back to back, which free and ask again
-# at once, paid for fresh pages otherwise and took three times as long as single ones.
+# The largest values that glibc takes. What is freed stays with the process: calls back to back, which free and ask
+# again at once, paid for fresh pages otherwise and took three times as long as single ones.
 NEVER_TRIM, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 2**25
 
 
@@ -39,8 +39,12 @@ class HostDevice:
 
     def describe(self) -> dict[str, Any]:
         import platform
-        return {"device": platform.processor() or platform.machine(), "timer": self.timer,
-                "cache_policy": self.cache_policy}
+
+        return {
+            "device": platform.processor() or platform.machine(),
+            "timer": self.timer,
+            "cache_policy": self.cache_policy,
+        }
 
     def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
         """From now on fresh memory holds `byte`; 0 switches it off.
@@ -85,4 +89,5 @@ def make_device(name: str) -> Any:
     if name == "cpu":
         return HostDevice()
     from .judge_cuda import CudaDevice
+
     return CudaDevice()

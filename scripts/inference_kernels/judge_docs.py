@@ -36,10 +36,19 @@ def hostile_source(root: Path, row: dict[str, Any], honest: bool) -> str:
 def hostile_page(root: Path) -> str:
     """The text of docs/hostile_corpus.md."""
     rows = read_corpus(root)
-    lines = ["# Hostile corpus", "", INTRODUCTION,
-             f"{len(rows)} tricks, {sum(row['gpu'] for row in rows)} of them only on a GPU.", ""]
-    lines.append(table(["solution", "group", "trick", "verdict"],
-                       [(f"`{row['name']}`", row["group"], row["trick"], _verdicts(row)) for row in rows]))
+    lines = [
+        "# Hostile corpus",
+        "",
+        INTRODUCTION,
+        f"{len(rows)} tricks, {sum(row['gpu'] for row in rows)} of them only on a GPU.",
+        "",
+    ]
+    lines.append(
+        table(
+            ["solution", "group", "trick", "verdict"],
+            [(f"`{row['name']}`", row["group"], row["trick"], _verdicts(row)) for row in rows],
+        )
+    )
     used = sorted({row["verdict"] for row in rows})
     lines += ["", table(["verdict", "meaning"], [(f"`{name}`", STATUSES[name][1]) for name in used])]
     return "\n".join(lines) + "\n"

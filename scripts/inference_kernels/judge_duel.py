@@ -18,8 +18,8 @@ from .tasks import Task
 
 # Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
 SHORT_US = 30
-# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides take turns
-# at each call and share a CPU, another one after so many.
+# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides take
+# turns at each call and share a CPU, another one after so many.
 CALLS_ON_A_CPU = 5
 
 
@@ -30,12 +30,17 @@ def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any
         solution = read_solution(path)
         if solution.get("name") == name and solution.get("definition") == task.definition:
             return solution
-    raise CannotJudge(expected=f"the baseline {name} of {task.definition}", found="no such solution",
-                      where=str(root / "solutions"), remedy="add it, or name another with --baseline")
+    raise CannotJudge(
+        expected=f"the baseline {name} of {task.definition}",
+        found="no such solution",
+        where=str(root / "solutions"),
+        remedy="add it, or name another with --baseline",
+    )
 
 
-def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...],
-         first: int = 1) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def duel(
+    judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...], first: int = 1
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge.
 
     first: who goes first until the last stage, 0 the candidate, 1 the baseline.
@@ -50,11 +55,13 @@ def duel(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: 
             subject.retire()
 
 
-def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: Task,
-                  first: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _one_workload(
+    judge: Judge, subjects: list[Subject], item: Available, task: Task, first: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     seed = secrets.randbits(48)
-    records = [new_record(subject, item, task, seed) | {"went_first": side == first}
-               for side, subject in enumerate(subjects)]
+    records = [
+        new_record(subject, item, task, seed) | {"went_first": side == first} for side, subject in enumerate(subjects)
+    ]
     try:
         case = judge.load(subjects[0].definition, item, task, seed)
     except Rejected as error:
@@ -67,8 +74,11 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
         for stage in _stages(task, judge.options.validation_only):
             for side in _order(stage, first):
                 seconds = records[side]["seconds"]
-                with counted(seconds, "total"), _turn_of(subjects[side], side), \
-                        counted(seconds, "start") if stage[0] == "start" else nullcontext():
+                with (
+                    counted(seconds, "total"),
+                    _turn_of(subjects[side], side),
+                    counted(seconds, "start") if stage[0] == "start" else nullcontext(),
+                ):
                     _run_stage(stage, side, subjects, benches, case, trials, task)
     except _SideFailed as failure:
         error, side = failure.error, failure.side
@@ -79,8 +89,12 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
                 # A candidate that goes first may leave the baseline no memory, or no peace: now the baseline does.
                 subjects[0].retire()
                 return _one_workload(judge, subjects, item, task, 1)
-            raise CannotJudge(expected=f"a baseline that passes {item.uuid}", found=str(error),
-                              where=subjects[1].name, remedy="repair it, or name another with --baseline") from error
+            raise CannotJudge(
+                expected=f"a baseline that passes {item.uuid}",
+                found=str(error),
+                where=subjects[1].name,
+                remedy="repair it, or name another with --baseline",
+            ) from error
         if benches[1] is None:
             records[1] |= {"status": "not_reached", "detail": "the candidate failed first"}
     clocks = {"before": before, "after": judge.state()}
@@ -91,8 +105,8 @@ def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: 
 
 
 def _order(stage: tuple[str, Any], first: int) -> tuple[int, int]:
-    """The sides of a stage in turn: `first` begins. Timed runs go ABBA: a steady drift of the clocks cancels out. At the
-    end the candidate is the first to be looked at, because what it left running is not the baseline's.
+    """The sides of a stage in turn: `first` begins. Timed runs go ABBA: a steady drift of the clocks cancels out. At
+    the end the candidate is the first to be looked at, because what it left running is not the baseline's.
     """
     begins = 0 if stage[0] == "finish" else first
     if stage[0] == "timed" and stage[1].number % 2:
@@ -136,19 +150,35 @@ def timed_stages(timing: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         for call in range(iterations):
             if call % CALLS_ON_A_CPU == 0:
                 yield "keep_to", any_cpu()
-            yield "timed", Run("call", trial * iterations + call, call == 0, 1, 1 if trial or call else timing["warmup"])
+            yield (
+                "timed",
+                Run("call", trial * iterations + call, call == 0, 1, 1 if trial or call else timing["warmup"]),
+            )
         yield "keep_to", None
 
 
 def _stages(task: Task, validation_only: bool) -> list[tuple[str, Any]]:
     if validation_only:
         return [("start", None), ("validate", None), ("finish", None)]
-    return [("start", None), ("validate", None), ("prepare", None), *timed_stages(task.timing), ("summarise", None),
-            ("finish", None)]
+    return [
+        ("start", None),
+        ("validate", None),
+        ("prepare", None),
+        *timed_stages(task.timing),
+        ("summarise", None),
+        ("finish", None),
+    ]
 
 
-def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], benches: list, case: Any,
-               trials: dict[str, list[list[Trial]]], task: Task) -> None:
+def _run_stage(
+    stage: tuple[str, Any],
+    side: int,
+    subjects: list[Subject],
+    benches: list,
+    case: Any,
+    trials: dict[str, list[list[Trial]]],
+    task: Task,
+) -> None:
     what, detail = stage
     iterations = task.timing["iters"]
     try:
@@ -176,8 +206,9 @@ def _run_stage(stage: tuple[str, Any], side: int, subjects: list[Subject], bench
         raise _SideFailed(side, error) from error
 
 
-def duels(judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...],
-          count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def duels(
+    judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...], count: int
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The pairs of `count` duels, each in new processes; the first that rejects the candidate is the last.
 
     A kernel is up to some percent faster or slower in one process than in another, for as long as it lives, and that
@@ -207,19 +238,27 @@ def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
             groups.setdefault(f"{one['group_axis']}={one['axes'][one['group_axis']]}", []).append(ratio)
     speedups = {workload: geometric_mean(values) for workload, values in ratios.items()}
     names = {pair[0]["workload"] for pair in judged}
-    return {"accepted": bool(judged) and all(one["status"] == "pass" for one, _ in judged), "judged": len(names),
-            "not_judged": len({pair[0]["workload"] for pair in pairs} - names),
-            "rejected": [{"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
-                         for one, _ in judged if one["status"] != "pass"],
-            "duels": [geometric_mean(values) for values in zip(*ratios.values())],
-            "speedups": speedups, "groups": {label: geometric_mean(values) for label, values in groups.items()},
-            "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None}
+    return {
+        "accepted": bool(judged) and all(one["status"] == "pass" for one, _ in judged),
+        "judged": len(names),
+        "not_judged": len({pair[0]["workload"] for pair in pairs} - names),
+        "rejected": [
+            {"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
+            for one, _ in judged
+            if one["status"] != "pass"
+        ],
+        "duels": [geometric_mean(values) for values in zip(*ratios.values())],
+        "speedups": speedups,
+        "groups": {label: geometric_mean(values) for label, values in groups.items()},
+        "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None,
+    }
 
 
 def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
     """Why not to trust a single duel on some workload: what both sides took there on a GPU. Empty if there is none."""
-    timed = [(one, other) for one, other in pairs
-             if speedup(one, other) and one["environment"]["timer"] == "cuda_events"]
+    timed = [
+        (one, other) for one, other in pairs if speedup(one, other) and one["environment"]["timer"] == "cuda_events"
+    ]
     if any(one["timed"] == "call" for one, _ in timed):
         return "eager calls go at the host's pace and differ by some percent between two processes"
     if any(max(map(_median, pair)) < SHORT_US for pair in timed):
@@ -230,8 +269,8 @@ def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> 
 def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
     """How many times faster the candidate's record is than the baseline's, None if that was not measured.
 
-    Of launches the ratio of the medians. Of eager calls the median of the ratios of two made in turn, at one pace of the
-    host: of a solution and itself it is closer to 1 (docs/judge.md).
+    Of launches the ratio of the medians. Of eager calls the median of the ratios of two made in turn, at one pace of
+    the host: of a solution and itself it is closer to 1 (docs/judge.md).
     """
     if one["status"] != "pass" or not one["timing"] or not other.get("timing"):
         return None

@@ -73,18 +73,28 @@ class Judge:
             seen = worker.ask("describe", self.options.limits.build)
             cost = worker.ask("calibrate", self.options.limits.build, count=CALIBRATION_CALLS)
         except Rejected as error:
-            raise CannotJudge(expected="a worker that can use the device", found=str(error), where="judge",
-                              remedy="check the driver and torch's CUDA build") from error
+            raise CannotJudge(
+                expected="a worker that can use the device",
+                found=str(error),
+                where="judge",
+                remedy="check the driver and torch's CUDA build",
+            ) from error
         finally:
             worker.end()
         gpu = self.options.gpu
         if gpu and gpu.uuid == gpu.physical and not same_uuid(seen["uuid"], gpu.uuid):
-            raise CannotJudge(expected=f"CUDA on {gpu.uuid}", found=seen["uuid"],
-                              where="CUDA_VISIBLE_DEVICES",
-                              remedy="unset CUDA_DEVICE_ORDER and run again")
+            raise CannotJudge(
+                expected=f"CUDA on {gpu.uuid}",
+                found=seen["uuid"],
+                where="CUDA_VISIBLE_DEVICES",
+                remedy="unset CUDA_DEVICE_ORDER and run again",
+            )
         self.overhead_ns = cost["overhead_ns"]
-        self.environment = seen | self._machine(gpu) | {"empty_call_us": cost["empty_ns"] / 1e3,
-                                                        "launch_overhead_us": self.overhead_ns / 1e3}
+        self.environment = (
+            seen
+            | self._machine(gpu)
+            | {"empty_call_us": cost["empty_ns"] / 1e3, "launch_overhead_us": self.overhead_ns / 1e3}
+        )
         self.banks = LargeTensors()
         self.peaks = peaks_of(self.options.device, gpu.uuid if gpu else "", self.root / "results" / "peaks")
         self.environment["peaks"] = self.peaks
@@ -112,16 +122,22 @@ class Judge:
         return read_task(self.root, name)
 
     def load(self, definition: dict, item: Available, task: Task, seed: int) -> Case:
-        case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against,
-                         self.banks)
+        case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against, self.banks)
         if self.options.device == "cuda":
             import torch
+
             torch.cuda.empty_cache()
         return case
 
     def floor(self, case: Case) -> Floor:
-        return floor_of(case.definition, case.axes, case.tensors, case.output_bytes(), self.peaks,
-                        self.environment.get("l2_bytes", 0))
+        return floor_of(
+            case.definition,
+            case.axes,
+            case.tensors,
+            case.output_bytes(),
+            self.peaks,
+            self.environment.get("l2_bytes", 0),
+        )
 
 
 class Subject:
@@ -145,9 +161,9 @@ class Subject:
             require_sound(self.solution, self.definition)
             self._worker = self.judge.spawn()
             try:
-                self.style = self._worker.ask("build", self.judge.options.limits.build,
-                                              definition=self.definition,
-                                              solution=self.solution)
+                self.style = self._worker.ask(
+                    "build", self.judge.options.limits.build, definition=self.definition, solution=self.solution
+                )
             except Rejected:
                 self.retire()
                 raise
@@ -170,13 +186,33 @@ class Subject:
 def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict[str, Any]:
     judge = subject.judge
     workload = item.workload
-    return {"solution": subject.name, "definition": subject.definition["name"], "workload": item.uuid,
-            "class": item.data_class, "axes": workload["axes"], "status": "pass", "detail": "",
-            "against": judge.options.against, "timed": task.timing["timed"], "group_axis": task.group_axis,
-            "comparisons": {}, "timing": {}, "notes": [], "checked_calls": {}, "floor": None, "seed": seed,
-            "seconds": {}, "clocks": {}, "environment": judge.environment, "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "hashes": {"solution": text_hash(subject.solution), "workload": text_hash(workload),
-                       "task": sha256_file(task_path(judge.root, task.definition))}}
+    return {
+        "solution": subject.name,
+        "definition": subject.definition["name"],
+        "workload": item.uuid,
+        "class": item.data_class,
+        "axes": workload["axes"],
+        "status": "pass",
+        "detail": "",
+        "against": judge.options.against,
+        "timed": task.timing["timed"],
+        "group_axis": task.group_axis,
+        "comparisons": {},
+        "timing": {},
+        "notes": [],
+        "checked_calls": {},
+        "floor": None,
+        "seed": seed,
+        "seconds": {},
+        "clocks": {},
+        "environment": judge.environment,
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "hashes": {
+            "solution": text_hash(subject.solution),
+            "workload": text_hash(workload),
+            "task": sha256_file(task_path(judge.root, task.definition)),
+        },
+    }
 
 
 def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None) -> None:
@@ -184,17 +220,22 @@ def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None
     record["seconds"] = summed_up(record["seconds"] | (bench.sheet.seconds if bench else {}))
     if bench is not None:
         sheet = bench.sheet
-        record |= {"comparisons": sheet.comparisons, "notes": sheet.notes,
-                   "checked_calls": sheet.checked_calls,
-                   "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()}}
+        record |= {
+            "comparisons": sheet.comparisons,
+            "notes": sheet.notes,
+            "checked_calls": sheet.checked_calls,
+            "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()},
+        }
     if floor is not None:
         record["floor"] = floor.to_json()
         for mode, timing in record["timing"].items():
             timing["floor_ratio"] = timing["median_us"] / floor.microseconds if floor.microseconds else None
             if record["status"] == "pass" and timing["median_us"] < REJECT_BELOW * floor.microseconds:
-                record |= {"status": "impossible_time",
-                           "detail": f"{mode} takes {timing['median_us']:.2f} us; bytes and operations need "
-                                     f"{floor.microseconds:.2f} us at this device's measured peaks"}
+                record |= {
+                    "status": "impossible_time",
+                    "detail": f"{mode} takes {timing['median_us']:.2f} us; bytes and operations need "
+                    f"{floor.microseconds:.2f} us at this device's measured peaks",
+                }
 
 
 @contextlib.contextmanager
@@ -215,7 +256,7 @@ def meanwhile(work: Callable[[], dict[str, Any]]) -> Iterator[Future]:
 
 
 def summed_up(seconds: dict[str, float]) -> dict[str, float]:
-    """With `overhead`: what the harness took for one workload, beside the solution's own time and its worker's start."""
+    """With `overhead`: what the harness took for one workload, beside the solution's own time and worker start."""
     own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
     return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds.get("total", 0.0) - own}).items()}
 
@@ -258,8 +299,9 @@ def time_alone(bench: Bench, task: Task) -> None:
         raise
 
 
-def benchmark(judge: Judge, definition: dict, solution: dict, only: tuple[str, ...],
-              skip: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+def benchmark(
+    judge: Judge, definition: dict, solution: dict, only: tuple[str, ...], skip: set[tuple[str, ...]]
+) -> Iterator[dict[str, Any]]:
     """Records of one solution on the workloads of its definition (`only` those, if any), without `skip`."""
     task = judge.task(definition["name"])
     subject = Subject(judge, definition, solution)

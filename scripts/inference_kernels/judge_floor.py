@@ -17,9 +17,23 @@ REJECT_BELOW = 0.7
 # Bounds no host reaches; they only make the rule testable without a GPU.
 HOST_PEAKS = {"bytes_per_second": 2e12, "bf16_flops": 2e14, "fp8_flops": 4e14}
 # Inputs of which a call need not read every byte: READ counts what it must.
-PARTLY_READ = frozenset({"b", "b_scale", "kv", "k_cache", "v_cache", "k_index_cache", "kv8_pages",
-                         "kv4_pages",
-                         "page_table", "indices", "indices8", "indices4", "block_ids"})
+PARTLY_READ = frozenset(
+    {
+        "b",
+        "b_scale",
+        "kv",
+        "k_cache",
+        "v_cache",
+        "k_index_cache",
+        "kv8_pages",
+        "kv4_pages",
+        "page_table",
+        "indices",
+        "indices8",
+        "indices4",
+        "block_ids",
+    }
+)
 
 Names = Mapping[str, Any]
 
@@ -62,6 +76,7 @@ def _row_bytes(tensor: Any, leading: int = 1) -> int:
 def _scanned(indices: Any, length: Any) -> Any:
     """The indices of all slots that are scanned and not empty."""
     import torch
+
     slots = torch.arange(indices.shape[-1], device=indices.device)
     return indices[(indices >= 0) & (slots < length[:, None])]
 
@@ -76,8 +91,10 @@ def _read_latents(n: Names) -> int:
 
 def _read_pages(n: Names) -> int:
     """Payloads alone: one byte a number in FP8, half a byte in FP4."""
-    return _unique(_scanned(n["indices8"], n["length8"])) * n["D"] \
+    return (
+        _unique(_scanned(n["indices8"], n["length8"])) * n["D"]
         + _unique(_scanned(n["indices4"], n["length4"])) * n["D"] // 2
+    )
 
 
 def _read_blocks(n: Names) -> int:
@@ -90,14 +107,19 @@ def _read_blocks(n: Names) -> int:
 def _read_index_keys(n: Names) -> int:
     """Of each sequence the keys that its last row sees."""
     import torch
+
     seen = torch.zeros(int(n["query_seq"].max()) + 1, dtype=torch.int64, device=n["query_seq"].device)
     blocks = (n["query_pos"].long() + 1) // n["block_size"]
     return int(seen.scatter_reduce(0, n["query_seq"].long(), blocks, "amax").sum()) * _row_bytes(n["k_index_cache"], 2)
 
 
 READ: dict[str, Callable[[Names], int]] = {
-    "grouped_gemm": _read_experts, "sparse_mla": _read_latents, "mixed_mla": _read_pages,
-    "sparse_gqa": _read_blocks, "sparse_index": _read_index_keys}
+    "grouped_gemm": _read_experts,
+    "sparse_mla": _read_latents,
+    "mixed_mla": _read_pages,
+    "sparse_gqa": _read_blocks,
+    "sparse_index": _read_index_keys,
+}
 
 
 # op_type -> (operations from axes and inputs, key of the peak). GDN is bound by its state: bytes decide.
@@ -127,12 +149,11 @@ class Floor:
         return asdict(self)
 
 
-def floor_of(definition: dict, axes: dict[str, int], inputs: Names, output_bytes: int,
-             peaks: dict[str, float],
-             l2_bytes: int) -> Floor:
+def floor_of(
+    definition: dict, axes: dict[str, int], inputs: Names, output_bytes: int, peaks: dict[str, float], l2_bytes: int
+) -> Floor:
     """The floor of one workload; `axes` are all axes, `inputs` the tensors by name."""
-    sizes = {name: inputs[name].numel() * inputs[name].element_size() for name,
-             _ in tensor_inputs(definition)}
+    sizes = {name: inputs[name].numel() * inputs[name].element_size() for name, _ in tensor_inputs(definition)}
     moved = sum(size for name, size in sizes.items() if not _partly(definition, name))
     moved += max(0, output_bytes - l2_bytes)
     names = {**axes, **inputs}

@@ -105,6 +105,7 @@ def become_worker(descriptors: list[int], message: dict) -> None:
     os.environ.update(message["environment"])
     os.chdir(message["folder"])
     from .judge_worker import Worker
+
     Worker(socket.socket(fileno=channel), window, message["device"], message["threads"]).serve()
     os._exit(0)
 

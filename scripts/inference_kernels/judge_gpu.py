@@ -12,8 +12,15 @@ from .judge_verdicts import CannotJudge
 
 GPU_LINE = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-fA-F-]+)\)")
 MIG_LINE = re.compile(r"\s+MIG (.+?)\s+Device\s+\d+: \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
-STATE_FIELDS = ("pstate", "clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu",
-                "clocks_event_reasons.active")
+STATE_FIELDS = (
+    "pstate",
+    "clocks.sm",
+    "clocks.mem",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "clocks_event_reasons.active",
+)
 QUERY_SECONDS = 20
 
 
@@ -29,15 +36,21 @@ class Gpu:
 def nvidia_smi(*arguments: str) -> str:
     """Output of nvidia-smi; CannotJudge if there is none or it fails."""
     try:
-        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True,
-                              timeout=QUERY_SECONDS)
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotJudge(expected="an NVIDIA GPU and nvidia-smi", found=str(error), where="nvidia-smi",
-                          remedy="use a GPU host, or --gpu cpu to try the harness") from error
+        raise CannotJudge(
+            expected="an NVIDIA GPU and nvidia-smi",
+            found=str(error),
+            where="nvidia-smi",
+            remedy="use a GPU host, or --gpu cpu to try the harness",
+        ) from error
     if done.returncode:
-        raise CannotJudge(expected="an NVIDIA GPU and its driver", found=(done.stdout
-                                                                          + done.stderr).strip()[:200],
-                          where="nvidia-smi", remedy="use a GPU host, or --gpu cpu to try the harness")
+        raise CannotJudge(
+            expected="an NVIDIA GPU and its driver",
+            found=(done.stdout + done.stderr).strip()[:200],
+            where="nvidia-smi",
+            remedy="use a GPU host, or --gpu cpu to try the harness",
+        )
     return done.stdout
 
 
@@ -60,15 +73,17 @@ def resolve(prefix: str, listing: str) -> Gpu:
     if len(matches) == 1 and prefix:
         return matches[0]
     known = ", ".join(f"{gpu.uuid} ({gpu.name})" for gpu in matches or every) or "none"
-    raise CannotJudge(expected="the unique prefix of one GPU's UUID", where="--gpu",
-                      remedy="choose one of those",
-                      found=f"{prefix!r}: {'ambiguous among' if matches else 'none of'} {known}")
+    raise CannotJudge(
+        expected="the unique prefix of one GPU's UUID",
+        where="--gpu",
+        remedy="choose one of those",
+        found=f"{prefix!r}: {'ambiguous among' if matches else 'none of'} {known}",
+    )
 
 
 def gpu_state(gpu: Gpu) -> dict[str, Any]:
     """Clocks, power and throttle reasons as they are; they are recorded and never changed."""
-    text = nvidia_smi(f"--id={gpu.physical}", f"--query-gpu={','.join(STATE_FIELDS)}",
-                      "--format=csv,noheader")
+    text = nvidia_smi(f"--id={gpu.physical}", f"--query-gpu={','.join(STATE_FIELDS)}", "--format=csv,noheader")
     return dict(zip(STATE_FIELDS, (value.strip() for value in text.strip().split(","))))
 
 

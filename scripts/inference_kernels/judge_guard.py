@@ -19,12 +19,35 @@ from _thread import _count as thread_count
 from types import FunctionType, ModuleType
 from typing import Any
 
-TORCH_NAMES = ("Tensor", "empty", "empty_like", "empty_strided", "equal", "arange", "argsort", "where",
-               "zeros",
-               "full", "sum", "index_select", "frombuffer", "get_num_threads")
-CUDA_NAMES = ("Event", "Stream", "CUDAGraph", "graph", "synchronize", "current_stream", "stream",
-              "current_device",
-              "is_current_stream_capturing", "empty_cache", "mem_get_info")
+TORCH_NAMES = (
+    "Tensor",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "equal",
+    "arange",
+    "argsort",
+    "where",
+    "zeros",
+    "full",
+    "sum",
+    "index_select",
+    "frombuffer",
+    "get_num_threads",
+)
+CUDA_NAMES = (
+    "Event",
+    "Stream",
+    "CUDAGraph",
+    "graph",
+    "synchronize",
+    "current_stream",
+    "stream",
+    "current_device",
+    "is_current_stream_capturing",
+    "empty_cache",
+    "mem_get_info",
+)
 PLAIN_MODULES = (builtins, time, os, json, struct, ctypes, gc, signal, threading)
 OWN_PACKAGE = "inference_kernels."
 
@@ -32,6 +55,7 @@ OWN_PACKAGE = "inference_kernels."
 def guarded_objects() -> dict[str, dict[str, Any]]:
     """Namespace -> name -> object, of everything whose replacement would be tampering."""
     import torch
+
     spaces = {module.__name__: _callables(vars(module)) for module in PLAIN_MODULES}
     spaces["socket.socket"] = _callables(vars(socket.socket))
     spaces["torch"] = {name: getattr(torch, name) for name in TORCH_NAMES}
@@ -72,21 +96,22 @@ class Guard:
 
     def __init__(self, watched: tuple[Any, ...] = ()) -> None:
         self.spaces = guarded_objects()
-        self.watched = [(item, _callables(vars(item)), dict(getattr(item, "handlers", {})))
-                        for item in watched]
+        self.watched = [(item, _callables(vars(item)), dict(getattr(item, "handlers", {}))) for item in watched]
         self.handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self.threads, self.hooks = thread_count(), list(gc.callbacks)
 
     def tampering(self) -> list[str]:
         now = guarded_objects()
-        changed = [f"{space}.{name}" for space, names in self.spaces.items() for name, value in names.items()
-                   if now.get(space, {}).get(name) is not value]
+        changed = [
+            f"{space}.{name}"
+            for space, names in self.spaces.items()
+            for name, value in names.items()
+            if now.get(space, {}).get(name) is not value
+        ]
         for item, attributes, handlers in self.watched:
             name = type(item).__name__
-            changed += [f"{name}.{key}" for key in vars(type(item)) if key in vars(item)
-                        and key not in attributes]
-            changed += [f"{name}.{key}" for key, value in attributes.items()
-                        if vars(item).get(key) is not value]
+            changed += [f"{name}.{key}" for key in vars(type(item)) if key in vars(item) and key not in attributes]
+            changed += [f"{name}.{key}" for key, value in attributes.items() if vars(item).get(key) is not value]
             if dict(getattr(item, "handlers", {})) != handlers:
                 changed.append(f"{name}.handlers")
         if sys.gettrace() or sys.getprofile():
@@ -99,8 +124,7 @@ class Guard:
         if thread_count() > self.threads:
             names = ", ".join(thread.name for thread in threading.enumerate()[1:]) or "unknown to threading"
             found.append(f"{thread_count() - self.threads} threads ({names})")
-        if any(signal.getitimer(kind)[0] for kind in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL,
-                                                      signal.ITIMER_PROF)):
+        if any(signal.getitimer(kind)[0] for kind in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
             found.append("a running interval timer")
         if any(signal.getsignal(number) is not handler for number, handler in self.handlers.items()):
             found.append("a signal handler")

@@ -43,9 +43,12 @@ def _one_lock(path: Path, timeout: float) -> Iterator[None]:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
     try:
         _wait(descriptor, path, timeout)
-        holder = {"host": socket.gethostname(), "pid": os.getpid(),
-                  "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                  "command": " ".join(sys.argv)[:200]}
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": " ".join(sys.argv)[:200],
+        }
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         yield
@@ -63,9 +66,12 @@ def _wait(descriptor: int, path: Path, timeout: float) -> None:
         except BlockingIOError as error:
             if time.monotonic() >= deadline:
                 holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-                raise CannotJudge(expected="a free GPU",
-                                  found=f"a lock held by {holder or 'an unknown process'}",
-                                  where=str(path), remedy="wait, or raise --lock-timeout") from error
+                raise CannotJudge(
+                    expected="a free GPU",
+                    found=f"a lock held by {holder or 'an unknown process'}",
+                    where=str(path),
+                    remedy="wait, or raise --lock-timeout",
+                ) from error
             time.sleep(POLL_SECONDS)
 
 

@@ -22,6 +22,7 @@ def check_output(name: str, value: Any, spec: dict[str, Any], device: str) -> No
     `spec`: shape (list of sizes), dtype.
     """
     import torch
+
     if type(value) is not torch.Tensor:
         raise Rejected("bad_output", f"{name}: type {type(value).__name__} instead of torch.Tensor itself")
     if value.layout is not torch.strided or value.is_quantized or value.is_conj() or value.is_neg():
@@ -30,8 +31,7 @@ def check_output(name: str, value: Any, spec: dict[str, Any], device: str) -> No
         raise Rejected("bad_output", f"{name}: on {value.device} instead of {device}")
     dtype = str(value.dtype).removeprefix("torch.")
     if (list(value.shape), dtype) != (spec["shape"], spec["dtype"]):
-        raise Rejected("bad_output",
-                       f"{name}: {list(value.shape)} {dtype} instead of {spec['shape']} {spec['dtype']}")
+        raise Rejected("bad_output", f"{name}: {list(value.shape)} {dtype} instead of {spec['shape']} {spec['dtype']}")
     if not value.is_contiguous():
         raise Rejected("bad_output", f"{name}: strides {list(value.stride())}: not contiguous")
 
@@ -39,6 +39,7 @@ def check_output(name: str, value: Any, spec: dict[str, Any], device: str) -> No
 def check_memory(outputs: dict[str, "torch.Tensor"], inputs: dict[str, Any]) -> None:
     """Outputs must not share memory with inputs or with each other."""
     import torch
+
     spans = {name: _span(value) for name, value in outputs.items()}
     taken = {name: _span(value) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     for name, (start, end) in spans.items():

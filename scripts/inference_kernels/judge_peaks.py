@@ -29,18 +29,23 @@ def measure() -> dict[str, float]:
     The best of several.
     """
     import torch
+
     copy_seconds = _copy_seconds()
     left, right = (torch.randn(MATRIX, MATRIX, device="cuda").bfloat16() for _ in range(2))
     matrix_seconds = _best(lambda: left @ right)
     flops = 2 * MATRIX**3 / matrix_seconds
     torch.cuda.empty_cache()
-    return {"bytes_per_second": 2 * COPY_BYTES / copy_seconds, "bf16_flops": flops,
-            "fp8_flops": FP8_FACTOR * flops,
-            "measured": time.time()}
+    return {
+        "bytes_per_second": 2 * COPY_BYTES / copy_seconds,
+        "bf16_flops": flops,
+        "fp8_flops": FP8_FACTOR * flops,
+        "measured": time.time(),
+    }
 
 
 def _copy_seconds() -> float:
     import torch
+
     source = torch.ones(COPY_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
     return _best(lambda: target.copy_(source))
@@ -48,6 +53,7 @@ def _copy_seconds() -> float:
 
 def _best(run: Callable[[], object]) -> float:
     import torch
+
     times = []
     for _ in range(3 + REPEATS):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -37,17 +37,27 @@ class ForkServer:
         self.control, theirs = socket.socketpair()
         # The server is killed in the end: what it would remove when it exits is removed here.
         self.folder = tempfile.TemporaryDirectory(prefix="judge-", ignore_cleanup_errors=True)
-        environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1",
-                           FIB_CACHE_PATH=self.folder.name, CUDA_VISIBLE_DEVICES=visible_gpu or "",
-                           PYTHONPATH=os.pathsep.join([str(Path(__file__).resolve().parents[1]),
-                                                       *filter(None, [os.environ.get("PYTHONPATH")])]))
+        environment = dict(
+            os.environ,
+            OPENBLAS_NUM_THREADS="1",
+            PYTHONDONTWRITEBYTECODE="1",
+            FIB_CACHE_PATH=self.folder.name,
+            CUDA_VISIBLE_DEVICES=visible_gpu or "",
+            PYTHONPATH=os.pathsep.join(
+                [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        )
         for switch in ("FIB_ENABLE_APPLY", "FIB_ENABLE_TRACING", "TRITON_INTERPRET"):
             environment.pop(switch, None)
         if device == "cpu":
             environment["TRITON_INTERPRET"] = "1"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "inference_kernels.judge_fork", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         theirs.close()
         self.workers: list[WorkerProcess] = []
         self._ready = False
@@ -72,22 +82,31 @@ class ForkServer:
                 socket.send_fds(self.control, [b"d"], descriptors)
             return receive(self.control)
         except ChannelClosed as error:
-            raise CannotJudge(expected="a fork server that answers", found=f"{error}", where="judge",
-                              remedy="run again; a solution may have killed it") from error
+            raise CannotJudge(
+                expected="a fork server that answers",
+                found=f"{error}",
+                where="judge",
+                remedy="run again; a solution may have killed it",
+            ) from error
 
     def _await_ready(self) -> None:
         answer = receive(self.control)
         if not answer["ready"]:
-            raise EnvironmentMissing(expected="torch and flashinfer-bench", found=answer["error"],
-                                     where=sys.executable, remedy=INSTALL)
+            raise EnvironmentMissing(
+                expected="torch and flashinfer-bench", found=answer["error"], where=sys.executable, remedy=INSTALL
+            )
         self._ready, self.treatment = True, treatment(self.process.pid)
 
     def spawn(self, memory_limit: int) -> "WorkerProcess":
         worker = WorkerProcess(self, memory_limit)
         self.workers.append(worker)
         if found := worker.disturbed():
-            raise CannotJudge(expected="a fork server that is treated as it was at first", found=found, where="judge",
-                              remedy="run again without the last solution, which may have done that")
+            raise CannotJudge(
+                expected="a fork server that is treated as it was at first",
+                found=found,
+                where="judge",
+                remedy="run again without the last solution, which may have done that",
+            )
         return worker
 
 
@@ -104,9 +123,15 @@ class WorkerProcess:
         environment = {name: str(Path(self.folder.name, name.lower())) for name in PRIVATE_FOLDERS}
         self.log = log
         self.pid = server.ask(
-            {"do": "spawn", "folder": self.folder.name, "device": server.device, "threads": server.threads,
-             "environment": environment | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}},
-            [theirs.fileno(), shared, log])["pid"]
+            {
+                "do": "spawn",
+                "folder": self.folder.name,
+                "device": server.device,
+                "threads": server.threads,
+                "environment": environment | {"TORCHINDUCTOR_COMPILE_THREADS": "1"},
+            },
+            [theirs.fileno(), shared, log],
+        )["pid"]
         theirs.close()
         os.close(shared)
         self._left = server.treatment
@@ -159,8 +184,10 @@ class WorkerProcess:
             used = self.resident_bytes()
             if used > self.memory_limit:
                 self.end()
-                raise Rejected("out_of_memory", f"{used / 2**30:.1f} GiB of host memory; the limit is "
-                                                f"{self.memory_limit / 2**30:.1f} GiB: killed")
+                raise Rejected(
+                    "out_of_memory",
+                    f"{used / 2**30:.1f} GiB of host memory; the limit is {self.memory_limit / 2**30:.1f} GiB: killed",
+                )
 
     def resident_bytes(self) -> int:
         try:
@@ -198,10 +225,7 @@ class WorkerProcess:
         status = self.end(patient=True)
         if status is None:
             return "tampered", f"broke the protocol: {reason}"
-        if status < 0:
-            found = f"ended by {signal.Signals(-status).name}"
-        else:
-            found = f"left with exit code {status}"
+        found = f"ended by {signal.Signals(-status).name}" if status < 0 else f"left with exit code {status}"
         return "crashed", f"{found}; its last output: {tail or 'none'}"
 
     def log_tail(self) -> str:

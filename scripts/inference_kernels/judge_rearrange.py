@@ -51,9 +51,12 @@ class Place:
     def parse(cls, text: str) -> "Place":
         match = PLACE.fullmatch(text)
         if not match:
-            raise SchemaError(expected="tensor.dim, tensor.dim*unit, tensor.dim%unit or tensor@view",
-                              found=text,
-                              where=FILE, remedy="correct the move")
+            raise SchemaError(
+                expected="tensor.dim, tensor.dim*unit, tensor.dim%unit or tensor@view",
+                found=text,
+                where=FILE,
+                remedy="correct the move",
+            )
         tensor, dim, kind, unit, view = match.groups()
         return cls(tensor, int(dim or 0), int(unit or 1), kind == "%", view or "")
 
@@ -72,13 +75,21 @@ class Move:
     def parse(cls, item: dict[str, Any]) -> "Move":
         known = {"name", "axes", "relabel", "within", "when", "after_prepare", "recompute"}
         if not {"name", "axes"} <= set(item) <= known:
-            raise SchemaError(expected=f"keys of {sorted(known)}", found=f"{sorted(item)}", where=FILE,
-                              remedy="correct the move")
-        relabel = tuple((name, unit or "1") for name, _, unit in
-                        (text.partition("/") for text in item.get("relabel", "").split()))
-        return cls(item["name"], tuple(map(Place.parse, item["axes"].split())), relabel,
-                   tuple(item.get("within", ())), item.get("when", ""), item.get("after_prepare", False),
-                   item.get("recompute", False))
+            raise SchemaError(
+                expected=f"keys of {sorted(known)}", found=f"{sorted(item)}", where=FILE, remedy="correct the move"
+            )
+        relabel = tuple(
+            (name, unit or "1") for name, _, unit in (text.partition("/") for text in item.get("relabel", "").split())
+        )
+        return cls(
+            item["name"],
+            tuple(map(Place.parse, item["axes"].split())),
+            relabel,
+            tuple(item.get("within", ())),
+            item.get("when", ""),
+            item.get("after_prepare", False),
+            item.get("recompute", False),
+        )
 
 
 @cache
@@ -112,13 +123,14 @@ class Step:
     @property
     def trivial(self) -> bool:
         import torch
+
         return bool(torch.equal(self.order, torch.arange(len(self.order), device=self.order.device)))
 
 
-def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator",
-              ) -> Step | None:
+def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator") -> Step | None:
     """The move with a permutation drawn from `generator`; None where it is not legal or changes nothing."""
     import torch
+
     names = {**axes, **inputs}
     if move.when and not evaluate(move.when, names, FILE):
         return None
@@ -135,6 +147,7 @@ def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], gener
 def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "torch.Tensor":
     """A permutation that follows `shuffled` but keeps every row inside its group of equal keys."""
     import torch
+
     order = torch.empty_like(shuffled)
     order[_sorted_by(keys, torch.arange(len(shuffled)))] = _sorted_by(keys, shuffled)
     return order
@@ -150,6 +163,7 @@ def _sorted_by(keys: list["torch.Tensor"], rows: "torch.Tensor") -> "torch.Tenso
 def _bytes_view(tensor: "torch.Tensor") -> "torch.Tensor":
     """Index operations do not know every narrow float: one-byte types are moved as int8."""
     import torch
+
     return tensor.view(torch.int8) if tensor.element_size() == 1 and tensor.dtype != torch.bool else tensor
 
 
@@ -162,8 +176,10 @@ def _pieces(tensor: "torch.Tensor", place: Place) -> Iterable[tuple["torch.Tenso
 def fp8_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
     """Pages [N, P, 528]: P payload rows of 512 E4M3 bytes, then P rows of 16 scales, one for 32 values."""
     flat, rows = pages.flatten(1), pages.shape[1]
-    return [(flat[:, :512 * rows].unflatten(1, (rows, 512)), 2, 32),
-            (flat[:, 512 * rows:].unflatten(1, (rows, 16)), 2, 1)]
+    return [
+        (flat[:, : 512 * rows].unflatten(1, (rows, 512)), 2, 32),
+        (flat[:, 512 * rows :].unflatten(1, (rows, 16)), 2, 1),
+    ]
 
 
 def fp4_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
@@ -172,8 +188,10 @@ def fp4_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
     P payload rows of 256 bytes of two codes, then P rows of 32 scales, one for 16 values.
     """
     flat, rows = pages.flatten(1), pages.shape[1]
-    return [(flat[:, :256 * rows].unflatten(1, (rows, 256)), 2, 16),
-            (flat[:, 256 * rows:].unflatten(1, (rows, 32)), 2, 2)]
+    return [
+        (flat[:, : 256 * rows].unflatten(1, (rows, 256)), 2, 16),
+        (flat[:, 256 * rows :].unflatten(1, (rows, 32)), 2, 2),
+    ]
 
 
 VIEWS = {"fp8_pages": fp8_pages, "fp4_pages": fp4_pages}
@@ -195,6 +213,7 @@ def permute_(tensor: "torch.Tensor", place: Place, order: "torch.Tensor") -> Non
 def relabel_(tensor: "torch.Tensor", unit: int, order: "torch.Tensor") -> None:
     """Positions follow what they point at; negative values stay."""
     import torch
+
     inverse = torch.argsort(order).to(tensor.device)
     place = tensor.long().clamp(min=0)
     moved = inverse[place // unit] * unit + place % unit

@@ -10,8 +10,13 @@ from .native import check_native
 from .records import workload_line
 
 SAME_MACHINE = ("host", "gpu", "device", "timer", "cache_policy")
-TRACE_STATUS = {"pass": "PASSED", "mismatch": "INCORRECT_NUMERICAL", "non_finite": "INCORRECT_NUMERICAL",
-                "build_error": "COMPILE_ERROR", "timeout": "TIMEOUT"}
+TRACE_STATUS = {
+    "pass": "PASSED",
+    "mismatch": "INCORRECT_NUMERICAL",
+    "non_finite": "INCORRECT_NUMERICAL",
+    "build_error": "COMPILE_ERROR",
+    "timeout": "TIMEOUT",
+}
 COLUMNS = ["solution", "workload", "axes", "status", "launch us", "call us", "floor ratio"]
 
 
@@ -25,9 +30,12 @@ def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, ...
         theirs = record.get("environment", {})
         for key in SAME_MACHINE:
             if theirs.get(key) != environment.get(key):
-                raise CannotJudge(expected=f"a report of this machine ({key} {environment.get(key)!r})",
-                                  found=f"{theirs.get(key)!r}", where=f"{path}:{number}",
-                                  remedy="start another report")
+                raise CannotJudge(
+                    expected=f"a report of this machine ({key} {environment.get(key)!r})",
+                    found=f"{theirs.get(key)!r}",
+                    where=f"{path}:{number}",
+                    remedy="start another report",
+                )
         if record["status"] == "pass":
             done.add((record["hashes"]["solution"], record["hashes"]["workload"]))
     return done
@@ -36,8 +44,12 @@ def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, ...
 def start_report(path: Path, resume: bool) -> None:
     """CannotJudge if a report is there and must not be continued."""
     if path.exists() and not resume:
-        raise CannotJudge(expected="a new report", found="an existing file", where=str(path),
-                          remedy="choose another name, or --resume it")
+        raise CannotJudge(
+            expected="a new report",
+            found="an existing file",
+            where=str(path),
+            remedy="choose another name, or --resume it",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -53,10 +65,15 @@ def table_row(record: dict[str, Any]) -> dict[str, Any]:
     timing = record["timing"]
     launch, call = (timing.get(mode, {}).get("median_us") for mode in ("launch", "call"))
     ratio = timing.get(record["timed"], {}).get("floor_ratio")
-    return {"solution": record["solution"], "workload": record["workload"][:8],
-            "axes": ", ".join(f"{name}={size}" for name, size in record["axes"].items()),
-            "status": record["status"],
-            "launch us": number(launch), "call us": number(call), "floor ratio": number(ratio)}
+    return {
+        "solution": record["solution"],
+        "workload": record["workload"][:8],
+        "axes": ", ".join(f"{name}={size}" for name, size in record["axes"].items()),
+        "status": record["status"],
+        "launch us": number(launch),
+        "call us": number(call),
+        "floor ratio": number(ratio),
+    }
 
 
 def number(value: float | None) -> str:
@@ -64,14 +81,16 @@ def number(value: float | None) -> str:
 
 
 def troubles(records: list[dict[str, Any]]) -> list[str]:
-    return [f"{record['status']} {record['solution']} {record['workload']}: {record['detail']}"
-            for record in records if record["status"] != "pass"]
+    return [
+        f"{record['status']} {record['solution']} {record['workload']}: {record['detail']}"
+        for record in records
+        if record["status"] != "pass"
+    ]
 
 
 def counts(records: list[dict[str, Any]]) -> dict[str, int]:
     kinds = [STATUSES[record["status"]][0] for record in records]
-    return {"passed": kinds.count("pass"), "rejected": kinds.count("reject"),
-            "not_judged": kinds.count("void")}
+    return {"passed": kinds.count("pass"), "rejected": kinds.count("reject"), "not_judged": kinds.count("void")}
 
 
 def trace_of(record: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any] | None:
@@ -81,17 +100,18 @@ def trace_of(record: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]
     status = TRACE_STATUS.get(record["status"], "RUNTIME_ERROR")
     environment = record["environment"]
     evaluation: dict[str, Any] = {
-        "status": status, "timestamp": record["when"], "log": record["detail"],
-        "environment": {"hardware": environment["device"] or "cpu", "libs": environment["packages"]}}
+        "status": status,
+        "timestamp": record["when"],
+        "log": record["detail"],
+        "environment": {"hardware": environment["device"] or "cpu", "libs": environment["packages"]},
+    }
     if status in ("PASSED", "INCORRECT_NUMERICAL"):
-        worst = [item["max_abs_error"] for item in record["comparisons"].values()
-                 if item["max_abs_error"] is not None]
+        worst = [item["max_abs_error"] for item in record["comparisons"].values() if item["max_abs_error"] is not None]
         evaluation["correctness"] = {"max_absolute_error": max(worst, default=0.0), "max_relative_error": 0.0}
     if status == "PASSED":
         timed = record["timing"].get(record["timed"], {})
         evaluation["performance"] = {"latency_ms": timed.get("median_us", 0.0) / 1e3}
-    trace = workload_line(record["definition"], workload) | {"solution": record["solution"],
-                                                             "evaluation": evaluation}
+    trace = workload_line(record["definition"], workload) | {"solution": record["solution"], "evaluation": evaluation}
     check_native("trace", trace, record["workload"])
     return trace
 

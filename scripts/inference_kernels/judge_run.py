@@ -61,9 +61,9 @@ class Sheet:
 class Bench:
     """One solution's worker with the input sets of one workload loaded."""
 
-    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str,
-                 overhead_ns: float = 0.0):
+    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, device_name: str, overhead_ns: float = 0.0):
         import torch
+
         self.worker, self.case, self.limits, self.device_name = worker, case, limits, device_name
         self.overhead_ns = overhead_ns
         self.sheet = Sheet()
@@ -92,8 +92,10 @@ class Bench:
                 shared[name] = 0
             else:
                 own[name] = value
-        forms = {name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
-                 for name, value in own.items()}
+        forms = {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+            for name, value in own.items()
+        }
         self.worker.ask("inputs", self.limits.call, number=number, tensors=forms, shared=shared, scalars=scalars)
         posted = None
         for pieces in window_fulls({name: nbytes(value) for name, value in own.items()}):
@@ -141,13 +143,24 @@ class Bench:
         orders = {index: step.order for index, step in enumerate(steps)}
         fulls = list(window_fulls({index: nbytes(order) for index, order in orders.items()}))
         if len(fulls) > 1:
-            raise CannotJudge(expected="orders that fit in one half of the window between judge and worker",
-                              found=f"{sum(map(nbytes, orders.values())):,} bytes", where=self.case.workload["uuid"],
-                              remedy="enlarge WINDOW_BYTES in judge_window.py")
+            raise CannotJudge(
+                expected="orders that fit in one half of the window between judge and worker",
+                found=f"{sum(map(nbytes, orders.values())):,} bytes",
+                where=self.case.workload["uuid"],
+                remedy="enlarge WINDOW_BYTES in judge_window.py",
+            )
         pieces = fulls[0] if fulls else []
         self.worker.window.put(pieces, orders)
-        self.worker.ask("ready", self.limits.call, number=number, mode=mode, steps=list(map(step_message, steps)),
-                        orders=pieces, poison=poison, fresh=fresh)
+        self.worker.ask(
+            "ready",
+            self.limits.call,
+            number=number,
+            mode=mode,
+            steps=list(map(step_message, steps)),
+            orders=pieces,
+            poison=poison,
+            fresh=fresh,
+        )
 
     def go(self, mode: str, count: int) -> dict[str, Any]:
         first = mode not in self.warm
@@ -157,8 +170,11 @@ class Bench:
         answer = self.worker.ask("go", timeout, wants=("ns", "tail_ns"), count=count)
         wall = time.perf_counter_ns() - begun
         for times in (answer["ns"], answer["tail_ns"]):
-            if not isinstance(times, list) or len(times) != count \
-                    or not all(type(value) in (int, float) for value in times):
+            if (
+                not isinstance(times, list)
+                or len(times) != count
+                or not all(type(value) in (int, float) for value in times)
+            ):
                 raise Rejected("bad_samples", f"{times!r:.100} for {count} calls")
         if sum(answer["ns"]) > 1.05 * wall + 50_000:
             raise Rejected("timer_disagrees", "a call claims more time than passed on the judge's clock")
@@ -187,8 +203,11 @@ class Bench:
         calls, late = len(self.tails), sorted(filter(None, self.tails))
         self.tails = []
         if len(late) >= max(LATE_AT_LEAST, LATE_SHARE * calls):
-            raise Rejected("leftover", f"after {len(late)} of {calls} calls work on another stream went on, for "
-                                       f"{late[len(late) // 2] / 1e3:.0f} us in the median")
+            raise Rejected(
+                "leftover",
+                f"after {len(late)} of {calls} calls work on another stream went on, for "
+                f"{late[len(late) // 2] / 1e3:.0f} us in the median",
+            )
 
     def check_outputs(self, number: int, mode: str) -> None:
         """Take the outputs of the set's last call and compare every element."""
@@ -205,6 +224,7 @@ class Bench:
     def outputs(self, number: int) -> dict[str, "torch.Tensor"]:
         """The outputs of the set's last call as handed back, on the judge's device."""
         import torch
+
         found = {name: torch.empty_like(like) for name, like in self.case.expected.items()}
         for pieces in self._handed_back(number, "outputs", found):
             self.worker.window.take(pieces, found)
@@ -234,26 +254,34 @@ class Bench:
         if known is None or rank > (known["status"] != "pass", known["tolerance_used"] or 0.0):
             self.sheet.comparisons[name] = result.to_json()
 
-    def _failure(self, name: str, actual: "torch.Tensor", expected: "torch.Tensor", result: Comparison,
-                 number: int, mode: str) -> Rejected:
+    def _failure(
+        self, name: str, actual: "torch.Tensor", expected: "torch.Tensor", result: Comparison, number: int, mode: str
+    ) -> Rejected:
         where = f"{name} ({mode}, input set {number})"
         untouched = untouched_elements(actual, expected, self.poison)
         if untouched:
             return Rejected("unwritten", f"{where}: {untouched} elements hold the bytes from before the call")
         if self._matches_other(name, actual, number):
             return Rejected("stale", f"{where}: the result of other inputs: memoised, or computed too early")
-        words = describe_selection(actual, expected, self.case.axes.get(SELECTIONS[name] or "")) \
-            if name in SELECTIONS else ""
-        return Rejected(result.status if result.status in NUMERIC else "mismatch",
-                        f"{where}: {result.describe()}" + (f"; {words}" if words else ""))
+        words = (
+            describe_selection(actual, expected, self.case.axes.get(SELECTIONS[name] or ""))
+            if name in SELECTIONS
+            else ""
+        )
+        return Rejected(
+            result.status if result.status in NUMERIC else "mismatch",
+            f"{where}: {result.describe()}" + (f"; {words}" if words else ""),
+        )
 
     def _matches_other(self, name: str, actual: "torch.Tensor", number: int) -> bool:
         """Is this the right answer for another input set, or for this one as it was before?"""
         others = [self.case.expected] + [item.previous for item in self.sets]
         others += [item.expected() for index, item in enumerate(self.sets) if index != number]
         wanted, tolerance = self.sets[number].expected()[name], self.case.task.tolerance
-        return any(not compare(other[name], wanted, tolerance).passed
-                   and compare(actual, other[name], tolerance).passed for other in others)
+        return any(
+            not compare(other[name], wanted, tolerance).passed and compare(actual, other[name], tolerance).passed
+            for other in others
+        )
 
     def check_inputs(self, number: int, everything: bool = False) -> None:
         """Byte for byte: the set's inputs are what the judge handed over (and moved).
@@ -261,15 +289,20 @@ class Bench:
         Those above INPUT_CHECK_BYTES only where `everything` is asked for.
         """
         import torch
-        own = {name: value for name, value in self.sets[number].inputs().items()
-               if hasattr(value, "shape") and not (number and self._is_shared(name, value))
-               and (everything or nbytes(value) <= INPUT_CHECK_BYTES)}
+
+        own = {
+            name: value
+            for name, value in self.sets[number].inputs().items()
+            if hasattr(value, "shape")
+            and not (number and self._is_shared(name, value))
+            and (everything or nbytes(value) <= INPUT_CHECK_BYTES)
+        }
         changed: dict[str, None] = {}
         for pieces in self._handed_back(number, "inputs", own):
             for name, start, place, count in pieces:
-                wanted = byte_view(own[name])[start:start + count]
+                wanted = byte_view(own[name])[start : start + count]
                 found = torch.empty_like(wanted)
-                copy_bytes(found, self.worker.window.bytes[place:place + count])
+                copy_bytes(found, self.worker.window.bytes[place : place + count])
                 if not torch.equal(found, wanted):
                     changed[name] = None
         if changed:
@@ -294,6 +327,7 @@ class Bench:
 def differ(one: dict[str, "torch.Tensor"], other: dict[str, "torch.Tensor"]) -> bool:
     """Do two sets of outputs differ in any byte?"""
     import torch
+
     return any(not torch.equal(byte_view(value), byte_view(other[name])) for name, value in one.items())
 
 
@@ -303,6 +337,7 @@ def untouched_elements(actual: "torch.Tensor", expected: "torch.Tensor", poison:
     0xFE counts as 0xFF: malloc cannot be told to write 0xFF.
     """
     import torch
+
     size = actual.element_size()
     if size == 1 or not actual.numel():
         return 0
@@ -324,7 +359,9 @@ def _raise_worst(outcomes: dict[str, list[Rejected | None]]) -> None:
     for label, results in outcomes.items():
         wrong = [result for result in results if result]
         if wrong and len(wrong) < len(results):
-            raise Rejected("nondeterministic", f"{label}: {len(wrong)} of {len(results)} calls wrong; "
-                                               f"first {wrong[0].status}: {wrong[0].detail}")
+            raise Rejected(
+                "nondeterministic",
+                f"{label}: {len(wrong)} of {len(results)} calls wrong; first {wrong[0].status}: {wrong[0].detail}",
+            )
     if failures:
         raise failures[0]

@@ -27,7 +27,7 @@ def _fault(got: list[int], want: list[int], limit: int | None) -> str:
         return f"id {outside[0]} out of range"
     if len(set(ids)) < len(ids):
         return "an id twice"
-    if got[:len(ids)] != ids:
+    if got[: len(ids)] != ids:
         return "padding before the end"
     wanted = {value for value in want if value != -1}
     if set(ids) != wanted:

@@ -26,8 +26,9 @@ def read_solution(path: Path) -> dict[str, Any]:
         raise CannotJudge(expected="a solution", found="nothing", where=str(path), remedy="check the path")
     solution = read_json(path)
     if not isinstance(solution, dict):
-        raise CannotJudge(expected="a JSON object", found=type(solution).__name__, where=str(path),
-                          remedy="pass a native Solution")
+        raise CannotJudge(
+            expected="a JSON object", found=type(solution).__name__, where=str(path), remedy="pass a native Solution"
+        )
     return solution
 
 
@@ -36,16 +37,27 @@ def read_candidate(path: Path, root: Path, task: str | None) -> dict[str, Any]:
     if not path.is_dir():
         solution = read_solution(path)
         if task and solution.get("definition") != task:
-            raise CannotJudge(expected=f"a solution of {task}", found=str(solution.get("definition")),
-                              where=str(path),
-                              remedy="drop --task, or judge another file")
+            raise CannotJudge(
+                expected=f"a solution of {task}",
+                found=str(solution.get("definition")),
+                where=str(path),
+                remedy="drop --task, or judge another file",
+            )
         return solution
     if not (path / "main.py").is_file():
-        raise CannotJudge(expected="main.py in the folder", found="none", where=str(path),
-                          remedy="name the entry file main.py, with a function run")
+        raise CannotJudge(
+            expected="main.py in the folder",
+            found="none",
+            where=str(path),
+            remedy="name the entry file main.py, with a function run",
+        )
     if not task:
-        raise CannotJudge(expected="--task NAME for a folder", found="none", where=str(path),
-                          remedy="say which definition the folder solves")
+        raise CannotJudge(
+            expected="--task NAME for a folder",
+            found="none",
+            where=str(path),
+            remedy="say which definition the folder solves",
+        )
     return folder_solution(path, load_definition(root, task))
 
 
@@ -55,17 +67,25 @@ def folder_solution(folder: Path, definition: dict) -> dict[str, Any]:
     Whether it takes output buffers is read off the parameter count of `run`.
     """
     files = sorted(file for file in folder.rglob("*.py") if "__pycache__" not in file.parts)
-    sources = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file) or "#"}
-               for file in files]
+    sources = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file) or "#"} for file in files]
     count = parameter_count(read_text(folder / "main.py"), "run")
-    language = "triton" if any(re.search(r"^\s*import triton\b", item["content"], re.M) for item in sources) \
-        else "python"
-    spec = {"language": language, "target_hardware": ["cuda"], "entry_point": DEFAULT_ENTRY,
-            "dependencies": [],
-            FLAG: count is not None and count > len(definition["inputs"])}
-    return {"name": folder.resolve().name, "definition": definition["name"], "author": "candidate",
-            "spec": spec,
-            "sources": sources}
+    language = (
+        "triton" if any(re.search(r"^\s*import triton\b", item["content"], re.M) for item in sources) else "python"
+    )
+    spec = {
+        "language": language,
+        "target_hardware": ["cuda"],
+        "entry_point": DEFAULT_ENTRY,
+        "dependencies": [],
+        FLAG: count is not None and count > len(definition["inputs"]),
+    }
+    return {
+        "name": folder.resolve().name,
+        "definition": definition["name"],
+        "author": "candidate",
+        "spec": spec,
+        "sources": sources,
+    }
 
 
 def require_sound(solution: dict[str, Any], definition: dict) -> None:
@@ -99,16 +119,21 @@ def _require_dependencies(dependencies: list[str]) -> None:
 def find_solutions(root: Path, name: str | None, definition: str | None) -> list[dict[str, Any]]:
     """The repository's solutions, narrowed by solution and definition name; CannotJudge if none is left."""
     every = [read_solution(path) for path in solution_files(root)]
-    chosen = [item for item in every if name in (None, item.get("name"))
-              and definition in (None, item.get("definition"))]
+    chosen = [
+        item for item in every if name in (None, item.get("name")) and definition in (None, item.get("definition"))
+    ]
     if not chosen:
         known = ", ".join(sorted(str(item.get("name")) for item in every)) or "none"
-        raise CannotJudge(expected=f"a solution{f' named {name}' if name else ''}"
-                                   f"{f' of {definition}' if definition else ''}",
-                          found=f"among: {known}", where=str(root / "solutions"), remedy="check the name")
+        raise CannotJudge(
+            expected=f"a solution{f' named {name}' if name else ''}{f' of {definition}' if definition else ''}",
+            found=f"among: {known}",
+            where=str(root / "solutions"),
+            remedy="check the name",
+        )
     return chosen
 
 
 def text_hash(value: Any) -> str:
     import hashlib
+
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -77,5 +77,7 @@ def require_comparable(one: dict[str, Any], other: dict[str, Any]) -> None:
     """
     for key in ("device", "uuid", "timer", "cache_policy"):
         if one["environment"].get(key) != other["environment"].get(key):
-            raise ValueError(f"not comparable: {key} is {one['environment'].get(key)!r} in one record and "
-                             f"{other['environment'].get(key)!r} in the other")
+            raise ValueError(
+                f"not comparable: {key} is {one['environment'].get(key)!r} in one record and "
+                f"{other['environment'].get(key)!r} in the other"
+            )

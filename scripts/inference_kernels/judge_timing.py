@@ -131,8 +131,10 @@ def cross_check(bench: Bench, mode: str, timing: Timing) -> None:
         per_call = min(per_call, _burst_slope(bench, mode, claimed))
         if claimed >= BURST_SHARE * per_call - BURST_SLACK_NS:
             return
-    raise Rejected("timer_disagrees", f"claims {claimed / 1e3:.1f} us a {mode}; back to back one takes "
-                                      f"{per_call / 1e3:.1f} us on the judge's clock")
+    raise Rejected(
+        "timer_disagrees",
+        f"claims {claimed / 1e3:.1f} us a {mode}; back to back one takes {per_call / 1e3:.1f} us on the judge's clock",
+    )
 
 
 def _burst_slope(bench: Bench, mode: str, claimed_ns: float) -> float:

@@ -10,11 +10,16 @@ import resource
 from typing import Any
 
 # RLIMIT_OFILE is another name of RLIMIT_NOFILE.
-LIMITS = {name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
-          for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"}
-SCHEDULING = {"scheduling class": os.sched_getscheduler,
-              "real-time priority": lambda thread: os.sched_getparam(thread).sched_priority,
-              "niceness": lambda thread: os.getpriority(os.PRIO_PROCESS, thread)}
+LIMITS = {
+    name.removeprefix("RLIMIT_").lower(): getattr(resource, name)
+    for name in dir(resource)
+    if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+}
+SCHEDULING = {
+    "scheduling class": os.sched_getscheduler,
+    "real-time priority": lambda thread: os.sched_getparam(thread).sched_priority,
+    "niceness": lambda thread: os.getpriority(os.PRIO_PROCESS, thread),
+}
 
 
 def treatment(pid: int) -> dict[str, Any]:
@@ -42,5 +47,8 @@ def _threads(pid: int) -> list[int]:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """In words, what both have and is not the same."""
-    return [f"{name} was {before[name]}, is {after[name]}" for name in before.keys() & after.keys()
-            if before[name] != after[name]]
+    return [
+        f"{name} was {before[name]}, is {after[name]}"
+        for name in before.keys() & after.keys()
+        if before[name] != after[name]
+    ]

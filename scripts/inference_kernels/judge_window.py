@@ -28,8 +28,12 @@ Piece = tuple[Any, int, int, int]
 def create_window() -> int:
     """A descriptor of WINDOW_BYTES of anonymous memory that nobody can shrink or grow; EnvironmentMissing off Linux."""
     if not hasattr(os, "memfd_create"):
-        raise EnvironmentMissing(expected="Linux, for memory whose size can be sealed", found=sys.platform, where="judge",
-                                 remedy="judge on a Linux machine")
+        raise EnvironmentMissing(
+            expected="Linux, for memory whose size can be sealed",
+            found=sys.platform,
+            where="judge",
+            remedy="judge on a Linux machine",
+        )
     descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, WINDOW_BYTES)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -73,23 +77,25 @@ class Window:
 
     def __init__(self, descriptor: int, device: str):
         import torch
+
         self.bytes = torch.frombuffer(mmap.mmap(descriptor, WINDOW_BYTES), dtype=torch.uint8)
         self.pinned = False
         if device == "cuda":
             torch.cuda.synchronize()
             # Where the driver refuses, copies are slower and as right.
             self.pinned = not ctypes.CDLL("libcuda.so.1").cuMemHostRegister_v2(
-                ctypes.c_void_p(self.bytes.data_ptr()), ctypes.c_size_t(WINDOW_BYTES), ctypes.c_uint(0))
+                ctypes.c_void_p(self.bytes.data_ptr()), ctypes.c_size_t(WINDOW_BYTES), ctypes.c_uint(0)
+            )
 
     def put(self, pieces: list[Piece], tensors: dict[Any, "torch.Tensor"]) -> None:
         """Copy pieces of contiguous tensors into the window."""
         for name, start, place, count in pieces:
-            copy_bytes(self.bytes[place:place + count], byte_view(tensors[name])[start:start + count])
+            copy_bytes(self.bytes[place : place + count], byte_view(tensors[name])[start : start + count])
 
     def take(self, pieces: list[Piece], tensors: dict[Any, "torch.Tensor"]) -> None:
         """Copy pieces from the window into contiguous tensors."""
         for name, start, place, count in pieces:
-            copy_bytes(byte_view(tensors[name])[start:start + count], self.bytes[place:place + count])
+            copy_bytes(byte_view(tensors[name])[start : start + count], self.bytes[place : place + count])
 
     def close(self) -> None:
         """Unpin: the addresses may be given out again."""

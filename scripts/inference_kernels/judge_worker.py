@@ -26,6 +26,7 @@ class Worker:
 
     def __init__(self, channel: socket.socket, window: int, device: str, threads: int):
         import torch
+
         self.torch, self.channel = torch, channel
         torch.set_num_threads(threads)
         self.device = make_device(device)
@@ -34,8 +35,7 @@ class Worker:
         self.forms: dict[int, dict[str, tuple]] = {}
         self.outputs: dict[int, dict[str, Any]] = {}
         self.launches: dict[int, tuple[Callable[[], Any], Any]] = {}
-        self.handlers = {name.removeprefix("do_"): getattr(self, name) for name in dir(self)
-                         if name.startswith("do_")}
+        self.handlers = {name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")}
         self.guard: Guard
 
     def serve(self) -> None:
@@ -63,6 +63,7 @@ class Worker:
 
     def do_describe(self) -> dict[str, Any]:
         import platform
+
         return self.device.describe() | {"python": platform.python_version(), "torch": self.torch.__version__}
 
     def do_calibrate(self, count: int) -> dict[str, Any]:
@@ -82,6 +83,7 @@ class Worker:
         """
         from flashinfer_bench.compile import BuilderRegistry, BuildError
         from flashinfer_bench.data import Definition, Solution
+
         self.definition = definition
         self.native = Definition.model_validate(definition), Solution.model_validate(solution)
         registry = BuilderRegistry.get_instance()
@@ -134,8 +136,10 @@ class Worker:
                 raise Rejected("runtime_error", f"prepare returned {type(launch).__name__}, not a launch")
         else:
             run = self.run
+
             def launch() -> Any:
                 return run(*arguments)
+
         held = dict(self.outputs.get(number, {})) if self.dps else None
         captured, result = self.device.capture(launch, warmup)
         self.launches[number] = captured, held
@@ -151,19 +155,21 @@ class Worker:
             self.outputs[number] = outputs
         return [*self.sets[number].values(), *outputs.values()]
 
-    def do_ready(self, number: int, mode: str, steps: list[dict], orders: list[Piece], poison: int,
-                 fresh: bool) -> None:
+    def do_ready(
+        self, number: int, mode: str, steps: list[dict], orders: list[Piece], poison: int, fresh: bool
+    ) -> None:
         """Everything that must happen before the timed part: new values, poisoned outputs.
 
         fresh: also poison the memory that the call will allocate (on the host this slows its allocations).
         """
-        taken = {index: self._empty({"shape": [message["count"]], "dtype": "int64"})
-                 for index, message in enumerate(steps)}
+        taken = {
+            index: self._empty({"shape": [message["count"]], "dtype": "int64"}) for index, message in enumerate(steps)
+        }
         self.window.take(orders, taken)
         for index, message in enumerate(steps):
             step_from_message(message, taken[index]).apply(
-                {name: value for name, value in self.sets[number].items()
-                 if isinstance(value, self.torch.Tensor)})
+                {name: value for name, value in self.sets[number].items() if isinstance(value, self.torch.Tensor)}
+            )
         self.mode, self.number = mode, number
         static = self.launches[number][1] if mode == "launch" else None
         if static is None:
@@ -210,8 +216,10 @@ class Worker:
             again = self.launches[number][0]
         else:
             run, arguments = self.run, self._arguments(number, self._fresh_outputs() if self.dps else {})
+
             def again() -> Any:
                 return run(*arguments)
+
         for _ in range(count):
             again()
         self.device.synchronize()
@@ -228,8 +236,11 @@ class Worker:
                 raise Rejected("bad_output", "a destination-passing solution returned a value")
             self.outputs[number] = static
         else:
-            self.outputs[number] = result if isinstance(result, dict) and self.mode == "launch" \
-                and self.launches[number][1] is result else self._named(number, result)
+            self.outputs[number] = (
+                result
+                if isinstance(result, dict) and self.mode == "launch" and self.launches[number][1] is result
+                else self._named(number, result)
+            )
 
     def _named(self, number: int, result: Any) -> dict[str, Any]:
         values = dict(zip(self.specs, output_list(result, len(self.specs))))
@@ -277,7 +288,6 @@ def _error_status(error: BaseException) -> str:
 
 def _describe(error: BaseException) -> str:
     """Exception in one line, with the innermost line of the solution's own source."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__)
-           if "inference_kernels" not in frame.filename]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "inference_kernels" not in frame.filename]
     place = f" at {os.path.basename(own[-1].filename)}:{own[-1].lineno}" if own else ""
     return f"{type(error).__name__}: {error}{place}"

@@ -1,8 +1,8 @@
 """Where things lie: the three blob path forms, and paths that cannot leave the root. Standard library only.
 
-    blob/workloads/<name>/<sha256>.safetensors   Git LFS
-    blob/starter/<name>/<sha256>.safetensors     plain git, small
-    blob/generated/<name>/<sha256>.safetensors   git-ignored, rewritten by scripts/materialize_seeded.py
+blob/workloads/<name>/<sha256>.safetensors   Git LFS
+blob/starter/<name>/<sha256>.safetensors     plain git, small
+blob/generated/<name>/<sha256>.safetensors   git-ignored, rewritten by scripts/materialize_seeded.py
 """
 
 import os
@@ -42,8 +42,12 @@ class BlobPath:
         match = BLOB.fullmatch(text)
         if match:
             return cls(*match.groups())
-        raise PathError(expected=CANONICAL, found=f"{text!r} ({_fault(text)})", where=where,
-                        remedy="write the path in its canonical form")
+        raise PathError(
+            expected=CANONICAL,
+            found=f"{text!r} ({_fault(text)})",
+            where=where,
+            remedy="write the path in its canonical form",
+        )
 
 
 def _fault(text: str) -> str:
@@ -65,8 +69,12 @@ def inside(root: Path, relative: str, where: str) -> Path:
     real_root = os.path.realpath(root)
     real = os.path.realpath(path)
     if real != real_root and not real.startswith(real_root + os.sep):
-        raise PathError(expected=f"a path inside {root}", found=f"{relative} -> {real}", where=where,
-                        remedy="replace the symbolic link by the file")
+        raise PathError(
+            expected=f"a path inside {root}",
+            found=f"{relative} -> {real}",
+            where=where,
+            remedy="replace the symbolic link by the file",
+        )
     return path
 
 
@@ -74,8 +82,12 @@ def blob_path(root: Path, text: str, definition: str, where: str) -> Path:
     """The file of a blob path that must belong to `definition` and stay inside `root`."""
     blob = BlobPath.parse(text, where)
     if blob.definition != definition:
-        raise PathError(expected=f"a blob of {definition}", found=f"one of {blob.definition}", where=where,
-                        remedy="import the tensor under its own definition")
+        raise PathError(
+            expected=f"a blob of {definition}",
+            found=f"one of {blob.definition}",
+            where=where,
+            remedy="import the tensor under its own definition",
+        )
     return inside(root, text, where)
 
 

@@ -30,8 +30,12 @@ def read_pointer(path: Path) -> Pointer | None:
         return None
     match = BODY.search(content)
     if not match:
-        raise PointerError(expected="`oid sha256:<64 hex digits>` and `size <bytes>`", found="a broken pointer",
-                           where=str(path), remedy="restore it: git checkout -- <path>")
+        raise PointerError(
+            expected="`oid sha256:<64 hex digits>` and `size <bytes>`",
+            found="a broken pointer",
+            where=str(path),
+            remedy="restore it: git checkout -- <path>",
+        )
     return Pointer(match[1].decode(), int(match[2]))
 
 

@@ -1,9 +1,9 @@
 """Which files fall under which work: the tables of licenses/, and what lacks an entry there.
 
-    licenses/works.json      hand-written: models, engines, kernel libraries, datasets, tools
-    licenses/packages.json   licences of Python packages, from their metadata (scripts/collect_licences.py)
-    licenses/README.md       the tables, in generated blocks
-    licenses/packages.md     generated
+licenses/works.json      hand-written: models, engines, kernel libraries, datasets, tools
+licenses/packages.json   licences of Python packages, from their metadata (scripts/collect_licences.py)
+licenses/README.md       the tables, in generated blocks
+licenses/packages.md     generated
 """
 
 import ast
@@ -37,11 +37,19 @@ def read_works(root: Path) -> list[dict[str, Any]]:
     for work in works:
         wrong = set(work) ^ WORK_KEYS or set(work["names"]) - set(NAME_KINDS)
         if wrong:
-            raise SchemaError(expected=f"the keys {sorted(WORK_KEYS)}", found=f"{sorted(wrong)}",
-                              where=f"{WORKS}: {work.get('name')}", remedy="correct the entry")
+            raise SchemaError(
+                expected=f"the keys {sorted(WORK_KEYS)}",
+                found=f"{sorted(wrong)}",
+                where=f"{WORKS}: {work.get('name')}",
+                remedy="correct the entry",
+            )
         if work["notice"] and not (root / "licenses" / work["notice"]).is_file():
-            raise SchemaError(expected=f"licenses/{work['notice']}", found="no such file",
-                              where=f"{WORKS}: {work['name']}", remedy="write the notice")
+            raise SchemaError(
+                expected=f"licenses/{work['notice']}",
+                found="no such file",
+                where=f"{WORKS}: {work['name']}",
+                remedy="write the notice",
+            )
     return works
 
 
@@ -128,17 +136,31 @@ def missing_works(root: Path) -> list[SchemaError]:
     works = read_works(root)
     known = {kind: set(index(works, kind)) for kind in NAME_KINDS}
     known["package"] |= {row["name"] for row in read_packages(root)}
-    return [SchemaError(expected=f"a work for the {kind} {name}", found="none", where=where,
-                        remedy=f"add it to {WORKS}, with the licence it states")
-            for kind, name, where in dict.fromkeys(used_names(root)) if name not in known[kind]]
+    return [
+        SchemaError(
+            expected=f"a work for the {kind} {name}",
+            found="none",
+            where=where,
+            remedy=f"add it to {WORKS}, with the licence it states",
+        )
+        for kind, name, where in dict.fromkeys(used_names(root))
+        if name not in known[kind]
+    ]
 
 
 def missing_packages(root: Path) -> list[SchemaError]:
     """One error for each pinned package whose licence is not listed in that version."""
     listed = {_release(row) for row in read_packages(root)}
-    return [SchemaError(expected=f"the licence of {name} {version}", found="none", where=where,
-                        remedy="run: python scripts/collect_licences.py")
-            for name, version, where in pinned_packages(root) if (name, version) not in listed]
+    return [
+        SchemaError(
+            expected=f"the licence of {name} {version}",
+            found="none",
+            where=where,
+            remedy="run: python scripts/collect_licences.py",
+        )
+        for name, version, where in pinned_packages(root)
+        if (name, version) not in listed
+    ]
 
 
 def work_rows(works: list[dict[str, Any]]) -> list[list[str]]:
@@ -152,10 +174,18 @@ def work_rows(works: list[dict[str, Any]]) -> list[list[str]]:
 
 def file_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]:
     """Rows: files, terms, works they are taken from or describe. The last row is everything else."""
-    rows = [[", ".join(f"`{pattern}`" for pattern in work["files"]), work["licence"], work["name"]]
-            for work in works if work["files"]]
-    return rows + _definition_rows(root, works) + _data_rows(root, works) + _solution_rows(root, works) \
+    rows = [
+        [", ".join(f"`{pattern}`" for pattern in work["files"]), work["licence"], work["name"]]
+        for work in works
+        if work["files"]
+    ]
+    return (
+        rows
+        + _definition_rows(root, works)
+        + _data_rows(root, works)
+        + _solution_rows(root, works)
         + [["everything else", OWN, "-"]]
+    )
 
 
 def _definition_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]:
@@ -165,8 +195,14 @@ def _definition_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]
         names = groups.setdefault(definition["op_type"], {})
         for kind in ("model", "source"):
             names |= {index(works, kind)[name.lower()]["name"]: None for name in tags(definition, kind)}
-    return [[f"`definitions/{op_type}/`, tasks of its definitions", OWN,
-             f"describes an operator of {' as in '.join(names)}"] for op_type, names in groups.items()]
+    return [
+        [
+            f"`definitions/{op_type}/`, tasks of its definitions",
+            OWN,
+            f"describes an operator of {' as in '.join(names)}",
+        ]
+        for op_type, names in groups.items()
+    ]
 
 
 def _data_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]:
@@ -180,24 +216,30 @@ def _data_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]:
         groups.setdefault((record["class"], model, engine), set()).add(op_types[record["definition"]])
     rows = []
     for (data_class, model, engine), families in sorted(groups.items()):
-        terms = {"seeded": f"{OWN}: weights of our own seed", "published": f"the terms of {model}",
-                 "contest": f"the terms of {engine}"}[data_class]
+        terms = {
+            "seeded": f"{OWN}: weights of our own seed",
+            "published": f"the terms of {model}",
+            "contest": f"the terms of {engine}",
+        }[data_class]
         files = ", ".join(f"`workloads/{family}/`" for family in sorted(families))
-        rows.append([f"class `{data_class}` in {files}, with receipts and tensors", terms,
-                     f"architecture of {model}, made with {engine}" if data_class == "seeded"
-                     else f"{model}, {engine}"])
+        rows.append(
+            [
+                f"class `{data_class}` in {files}, with receipts and tensors",
+                terms,
+                f"architecture of {model}, made with {engine}" if data_class == "seeded" else f"{model}, {engine}",
+            ]
+        )
     return rows
 
 
 def _solution_rows(root: Path, works: list[dict[str, Any]]) -> list[list[str]]:
     rows = []
     for folder in sorted({path.parent for path in (root / "solutions").rglob("*.json")}):
-        used = {(kind, name) for path in folder.glob("*.json")
-                for kind, name, _ in _solution_names(read_json(path), "")}
-        names = sorted({index(works, kind)[name]["name"]
-                       for kind, name in used if name in index(works, kind)})
-        rows.append([f"`{folder.relative_to(root).as_posix()}/`",
-                    OWN, f"calls {', '.join(names) or 'nothing'}"])
+        used = {
+            (kind, name) for path in folder.glob("*.json") for kind, name, _ in _solution_names(read_json(path), "")
+        }
+        names = sorted({index(works, kind)[name]["name"] for kind, name in used if name in index(works, kind)})
+        rows.append([f"`{folder.relative_to(root).as_posix()}/`", OWN, f"calls {', '.join(names) or 'nothing'}"])
     return rows
 
 
@@ -207,8 +249,9 @@ def stated_licence(metadata: Any, files: list[str]) -> tuple[str, str]:
     metadata: a mapping with get and get_all, as importlib.metadata gives; files: its licence files.
     """
     expression, text = metadata.get("License-Expression"), (metadata.get("License") or "").strip()
-    labels = [label.split(" :: ")[-1] for label in metadata.get_all("Classifier") or []
-              if label.startswith("License :: ")]
+    labels = [
+        label.split(" :: ")[-1] for label in metadata.get_all("Classifier") or [] if label.startswith("License :: ")
+    ]
     if expression:
         return expression, "License-Expression"
     if text and "\n" not in text and len(text) <= 60 and text not in ("UNKNOWN", "Dual License"):
@@ -222,12 +265,14 @@ def package_rows(distributions: Any) -> list[dict[str, str]]:
     """Rows of licenses/packages.json, sorted, from importlib.metadata distributions; one for each version."""
     rows = {}
     for item in distributions:
-        files = {path.name for path in item.files or [] if re.match(r"(LICEN[CS]E|COPYING|NOTICE)", path.name)
-                 and ".dist-info" in path.as_posix()}
+        files = {
+            path.name
+            for path in item.files or []
+            if re.match(r"(LICEN[CS]E|COPYING|NOTICE)", path.name) and ".dist-info" in path.as_posix()
+        }
         licence, stated_in = stated_licence(item.metadata, sorted(files))
         name = normalised(item.metadata["Name"])
-        rows[name, item.version] = {"name": name, "version": item.version, "licence": licence,
-                                    "stated_in": stated_in}
+        rows[name, item.version] = {"name": name, "version": item.version, "licence": licence, "stated_in": stated_in}
     return [rows[key] for key in sorted(rows)]
 
 
@@ -243,4 +288,3 @@ def merged_rows(rows: list[dict[str, str]], root: Path) -> list[dict[str, str]]:
 def _release(row: dict[str, str]) -> tuple[str, str]:
     """Name and version without the local part (`+cpu`), as requirements pin them."""
     return row["name"], row["version"].split("+")[0]
-

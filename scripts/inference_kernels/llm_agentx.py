@@ -14,8 +14,17 @@ from typing import Any
 
 from . import agentx_shapes
 from .agentx_blocks import common_prefix
-from .agentx_prompts import (AUTHORED_SHA256, authored_text, base_tokens, expected_hit, forbidden_ids,
-                             prompt_token_ids, stand_in_tokens, token_lcp, tokens_sha256)
+from .agentx_prompts import (
+    AUTHORED_SHA256,
+    authored_text,
+    base_tokens,
+    expected_hit,
+    forbidden_ids,
+    prompt_token_ids,
+    stand_in_tokens,
+    token_lcp,
+    tokens_sha256,
+)
 from .agentx_trace import BLOCK_SIZE
 from .errors import CaptureError
 from .files import read_json
@@ -59,8 +68,11 @@ def served_profile(kind: str, name: str, output_limit: int | None = None) -> Pro
     profile = find_profile(kind, name)
     if not profile.phases:
         return profile
-    cases = {trace.name: traced_case(profile, kind, trace, output_limit)
-             for trace in agentx_shapes.load_cases().values() if trace.runnable}
+    cases = {
+        trace.name: traced_case(profile, kind, trace, output_limit)
+        for trace in agentx_shapes.load_cases().values()
+        if trace.runnable
+    }
     return replace(profile, cases=cases)
 
 
@@ -69,11 +81,15 @@ def require_cases(kind: str, names: Iterable[str]) -> None:
     agentx_shapes.choose(agentx_shapes.load_cases(), names, kind)
 
 
-def traced_case(profile: Profile, kind: str, trace: agentx_shapes.Case, output_limit: int | None
-                ) -> TracedCase:
+def traced_case(profile: Profile, kind: str, trace: agentx_shapes.Case, output_limit: int | None) -> TracedCase:
     before = TracedPrompt(trace.predecessor) if trace.predecessor else None
-    case = TracedCase(prompts=tuple(map(TracedPrompt, trace.requests)), keep={}, predecessor=before,
-                      default=trace.mode == "serial" and kind in trace.kinds, trace=trace)
+    case = TracedCase(
+        prompts=tuple(map(TracedPrompt, trace.requests)),
+        keep={},
+        predecessor=before,
+        default=trace.mode == "serial" and kind in trace.kinds,
+        trace=trace,
+    )
     shortest = min(case.outputs) if output_limit is None else min(*case.outputs, output_limit)
     # The first token comes from prefill; the batch is whole until the shortest output is complete.
     return replace(case, keep=steps_to_keep(profile, prefill_passes(profile, trace), shortest - 1))
@@ -82,8 +98,11 @@ def traced_case(profile: Profile, kind: str, trace: agentx_shapes.Case, output_l
 def steps_to_keep(profile: Profile, prefills: int, decodes: int) -> Keep:
     """Early, middle and last forward pass of each phase, for every definition of the phase."""
     counts = {"prefill": prefills, "decode": decodes}
-    return {phase: {name: sorted({0, (counts[phase] - 1) // 2, counts[phase] - 1}) for name in names}
-            for phase, names in profile.phases.items() if counts[phase] > 0}
+    return {
+        phase: {name: sorted({0, (counts[phase] - 1) // 2, counts[phase] - 1}) for name in names}
+        for phase, names in profile.phases.items()
+        if counts[phase] > 0
+    }
 
 
 def prefill_passes(profile: Profile, trace: agentx_shapes.Case) -> int:
@@ -95,8 +114,7 @@ def prefill_passes(profile: Profile, trace: agentx_shapes.Case) -> int:
     for index, request in enumerate(trace.requests):
         before = [trace.predecessor] if trace.predecessor else trace.requests[:index]
         shared = max((common_prefix(other.block_runs, request.block_runs) for other in before), default=0)
-        new += request.input_tokens - expected_hit(shared * BLOCK_SIZE, request.input_tokens,
-                                                   profile.page_size)
+        new += request.input_tokens - expected_hit(shared * BLOCK_SIZE, request.input_tokens, profile.page_size)
     return ceil(new / profile.flags["chunked_prefill_size"])
 
 
@@ -131,12 +149,16 @@ def base_ids(model_path: Path) -> list[int]:
 def load_tokenizer(model_path: Path) -> Any:
     """CaptureError if the folder has no tokenizer that transformers can read without running its code."""
     from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(str(model_path), local_files_only=True)
     except (OSError, ValueError) as error:
-        raise CaptureError(expected="a tokenizer", found=" ".join(str(error).split())[:200],
-                           where=str(model_path),
-                           remedy="download the tokenizer files of the checkpoint") from error
+        raise CaptureError(
+            expected="a tokenizer",
+            found=" ".join(str(error).split())[:200],
+            where=str(model_path),
+            remedy="download the tokenizer files of the checkpoint",
+        ) from error
 
 
 def vocabulary(config: dict[str, Any], model_path: Path) -> int:
@@ -144,19 +166,23 @@ def vocabulary(config: dict[str, Any], model_path: Path) -> int:
     for part in (config, config.get("text_config", {})):
         if "vocab_size" in part:
             return part["vocab_size"]
-    raise CaptureError(expected="vocab_size", found="no such key", where=str(model_path / "config.json"),
-                       remedy="serve the checkpoint as it was published")
+    raise CaptureError(
+        expected="vocab_size",
+        found="no such key",
+        where=str(model_path / "config.json"),
+        remedy="serve the checkpoint as it was published",
+    )
 
 
 def shared_tokens(prompts: list[list[int]], before: list[int] | None) -> list[int]:
     """For each prompt, the longest prefix it has in common with the predecessor, else with another prompt."""
-    others = [[before] if before else prompts[:index] + prompts[index + 1:] for index in range(len(prompts))]
-    return [max((token_lcp(other, ids) for other in known), default=0)
-            for ids, known in zip(prompts, others)]
+    others = [[before] if before else prompts[:index] + prompts[index + 1 :] for index in range(len(prompts))]
+    return [max((token_lcp(other, ids) for other in known), default=0) for ids, known in zip(prompts, others)]
 
 
-def cached_ranges(profile: Profile, case: Case, prompts: list[list[int]], before: list[int] | None
-                  ) -> list[tuple[int, int]]:
+def cached_ranges(
+    profile: Profile, case: Case, prompts: list[list[int]], before: list[int] | None
+) -> list[tuple[int, int]]:
     """Smallest and largest number of prompt tokens from the cache, for each request.
 
     After a predecessor: the whole pages of the shared prefix, less the profile's slack. In a group the hit
@@ -164,14 +190,22 @@ def cached_ranges(profile: Profile, case: Case, prompts: list[list[int]], before
     """
     if not isinstance(case, TracedCase):
         return [case.cached] * len(prompts)
-    hits = [expected_hit(shared, len(ids), profile.page_size)
-            for shared, ids in zip(shared_tokens(prompts, before), prompts)]
+    hits = [
+        expected_hit(shared, len(ids), profile.page_size)
+        for shared, ids in zip(shared_tokens(prompts, before), prompts)
+    ]
     return [(max(0, hit - profile.hit_slack) if before else 0, hit) for hit in hits]
 
 
-def trace_record(profile: Profile, case: TracedCase, base: list[int], prompts: list[list[int]],
-                 before: list[int] | None) -> dict[str, Any]:
+def trace_record(
+    profile: Profile, case: TracedCase, base: list[int], prompts: list[list[int]], before: list[int] | None
+) -> dict[str, Any]:
     """What the records say of a traced request besides lengths and the prompts' hash."""
-    return {"trace": case.trace.receipt(), "text_sha256": AUTHORED_SHA256, "base_sha256": tokens_sha256(base),
-            "page_size": profile.page_size, "shared_prompt_tokens": shared_tokens(prompts, before),
-            "expected_cached_tokens": [list(pair) for pair in cached_ranges(profile, case, prompts, before)]}
+    return {
+        "trace": case.trace.receipt(),
+        "text_sha256": AUTHORED_SHA256,
+        "base_sha256": tokens_sha256(base),
+        "page_size": profile.page_size,
+        "shared_prompt_tokens": shared_tokens(prompts, before),
+        "expected_cached_tokens": [list(pair) for pair in cached_ranges(profile, case, prompts, before)],
+    }

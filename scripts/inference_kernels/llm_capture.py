@@ -78,10 +78,12 @@ def capture(options: Options, serve_command: list[str], report: Report) -> dict[
         run = open_run(options)
         left = pending_cases(options, run)
         if code or left:
-            raise CaptureError(expected=f"{len(options.cases)} cases",
-                               found=f"{', '.join(left)} not captured",
-                               where=f"engine process, exit code {code}",
-                               remedy=f"see above and {options.log}; the same command goes on")
+            raise CaptureError(
+                expected=f"{len(options.cases)} cases",
+                found=f"{', '.join(left)} not captured",
+                where=f"engine process, exit code {code}",
+                remedy=f"see above and {options.log}; the same command goes on",
+            )
     run.require_operators(expected_definitions(options.profile, options.cases))
     validate(options, run, report)
     run.complete()
@@ -105,12 +107,15 @@ def serve(options: Options, report: Report) -> None:
     set_environment(options)
     report(f"starting SGLang {version('sglang')}; its output: {options.log}")
     with engine_output(options.log) as console:
+
         def say(line: str) -> None:
             print(line, file=console, flush=True)
+
         if options.profile.phases:
             base_ids(options.model_path)  # an unfit tokenizer is refused before the engine loads
         started = time.monotonic()
         import sglang
+
         engine = sglang.Engine(model_path=str(options.model_path), **engine_flags(options))
         try:
             say(f"engine ready after {time.monotonic() - started:.0f} s")
@@ -126,8 +131,12 @@ def serve(options: Options, report: Report) -> None:
 def require_hooks(run: RunFolder) -> None:
     marker = run.root / READY
     if not marker.exists():
-        raise CaptureError(expected="hooks in the engine's scheduler", found="none", where="plugin " + PLUGIN,
-                           remedy="check that PYTHONPATH has scripts/sglang_plugin")
+        raise CaptureError(
+            expected="hooks in the engine's scheduler",
+            found="none",
+            where="plugin " + PLUGIN,
+            remedy="check that PYTHONPATH has scripts/sglang_plugin",
+        )
     marker.unlink()
 
 
@@ -162,13 +171,18 @@ def complete_requests(run: RunFolder, name: str, counts: dict[str, list[int]]) -
             write_json(path, call)
 
 
-def describe_request(options: Options, case: Case, prompts: list[list[int]],
-                     before: list[int] | None) -> dict[str, Any]:
+def describe_request(
+    options: Options, case: Case, prompts: list[list[int]], before: list[int] | None
+) -> dict[str, Any]:
     """The request as it goes into the records, and `keep`, which is for the hooks only."""
     digest = hashlib.sha256(canonical_json(prompts).encode()).hexdigest()
-    request = {"prompt_tokens": [len(prompt) for prompt in prompts],
-               "output_tokens": output_tokens(options, case),
-               "prompt_rule": options.profile.prompt_rule, "prompt_sha256": digest, "keep": case.keep}
+    request = {
+        "prompt_tokens": [len(prompt) for prompt in prompts],
+        "output_tokens": output_tokens(options, case),
+        "prompt_rule": options.profile.prompt_rule,
+        "prompt_sha256": digest,
+        "keep": case.keep,
+    }
     if before:
         request["predecessor_tokens"] = len(before)
     if isinstance(case, TracedCase):
@@ -195,16 +209,26 @@ def longest(options: Options, case: Case) -> int:
 def check_flags(options: Options) -> None:
     """CaptureError unless the engine runs eagerly and in order: hooks see nothing inside a replayed graph."""
     flags = engine_flags(options)
-    required = {"cuda_graph_backend_decode": "disabled", "cuda_graph_backend_prefill": "disabled",
-                "disable_overlap_schedule": True}
+    required = {
+        "cuda_graph_backend_decode": "disabled",
+        "cuda_graph_backend_prefill": "disabled",
+        "disable_overlap_schedule": True,
+    }
     for name, value in required.items():
         if flags.get(name) != value:
-            raise CaptureError(expected=f"{name}={value!r}", found=repr(flags.get(name)),
-                               where="engine flags",
-                               remedy="capture without CUDA graphs and without overlap scheduling")
+            raise CaptureError(
+                expected=f"{name}={value!r}",
+                found=repr(flags.get(name)),
+                where="engine flags",
+                remedy="capture without CUDA graphs and without overlap scheduling",
+            )
     if flags.get("cuda_graph_config") is not None:
-        raise CaptureError(expected="no cuda_graph_config", found=str(flags["cuda_graph_config"]),
-                           where="engine flags", remedy="it would override the disabled backends")
+        raise CaptureError(
+            expected="no cuda_graph_config",
+            found=str(flags["cuda_graph_config"]),
+            where="engine flags",
+            remedy="it would override the disabled backends",
+        )
 
 
 def check_context(options: Options) -> None:
@@ -213,13 +237,18 @@ def check_context(options: Options) -> None:
         case = options.profile.cases[name]
         need = longest(options, case) + CONTEXT_MARGIN
         if need > limit:
-            raise CaptureError(expected=f"a context of at least {need} tokens", found=f"{limit}", where=name,
-                               remedy="raise --context-limit, or leave the case out")
+            raise CaptureError(
+                expected=f"a context of at least {need} tokens",
+                found=f"{limit}",
+                where=name,
+                remedy="raise --context-limit, or leave the case out",
+            )
 
 
 def validate(options: Options, run: RunFolder, report: Report) -> None:
     """Replay every call on the GPU; calls that differ by a near-tie only are excluded whole, and listed."""
     from .validation import require_passed
+
     require_passed(replay_calls(run, options.profile.ties, "cuda", report), str(run.root))
 
 
@@ -230,40 +259,73 @@ def settings(options: Options) -> dict[str, Any]:
     active = list(profile.substitutions) if hardware["compute_capability"].startswith("9.") else []
     environment = engine_environment(options, hardware)
     return {
-        "kind": options.kind, "profile": options.profile_name, "model": model,
+        "kind": options.kind,
+        "profile": options.profile_name,
+        "model": model,
         "class": "seeded" if profile.seeded else "published",
-        "engine": {"name": "sglang", "version": version("sglang"), "torch": version("torch"),
-                   "flags": engine_flags(options), "environment": environment,
-                   "substitutions": [f"{name}: {SUBSTITUTIONS[name]}" for name in active]},
-        "hardware": hardware, "definitions": list(profile.layers), "selection": {"layers": profile.layers},
-        "substitutions": active, "recipes": recipes, "max_output_tokens": options.max_output_tokens}
+        "engine": {
+            "name": "sglang",
+            "version": version("sglang"),
+            "torch": version("torch"),
+            "flags": engine_flags(options),
+            "environment": environment,
+            "substitutions": [f"{name}: {SUBSTITUTIONS[name]}" for name in active],
+        },
+        "hardware": hardware,
+        "definitions": list(profile.layers),
+        "selection": {"layers": profile.layers},
+        "substitutions": active,
+        "recipes": recipes,
+        "max_output_tokens": options.max_output_tokens,
+    }
 
 
 def describe_model(options: Options) -> tuple[dict[str, Any], dict[str, dict]]:
     """The model's record, and the recipes of the weights that hooks store as inputs."""
     path = options.model_path
-    config = canonical_json([{"config.json": read_json(path / "config.json"), "model.safetensors.index.json":
-                              read_json(path / "model.safetensors.index.json")}, {}])
+    config = canonical_json(
+        [
+            {
+                "config.json": read_json(path / "config.json"),
+                "model.safetensors.index.json": read_json(path / "model.safetensors.index.json"),
+            },
+            {},
+        ]
+    )
     digest, found = hashlib.sha256(config.encode()).hexdigest(), read_recipes(path)
     if bool(found) != options.profile.seeded:
-        raise CaptureError(expected=f"a checkpoint of the profile {options.profile_name}", where=str(path),
-                           found="a seeded one" if found else "no seeded_recipe.json",
-                           remedy="pass --profile, or write the checkpoint with make_seeded_checkpoint.py")
+        raise CaptureError(
+            expected=f"a checkpoint of the profile {options.profile_name}",
+            where=str(path),
+            found="a seeded one" if found else "no seeded_recipe.json",
+            remedy="pass --profile, or write the checkpoint with make_seeded_checkpoint.py",
+        )
     if not found:
         model_id = options.model_id or options.profile.checkpoint
         if not model_id or not options.model_revision:
-            raise CaptureError(expected="--model-id and --model-revision", found="neither or one",
-                               where=str(path),
-                               remedy="name the published checkpoint and its pinned revision")
+            raise CaptureError(
+                expected="--model-id and --model-revision",
+                found="neither or one",
+                where=str(path),
+                remedy="name the published checkpoint and its pinned revision",
+            )
         return {"id": model_id, "revision": options.model_revision, "config_sha256": digest}, {}
     document, recipes = found
     if (document["kind"], document["config_sha256"]) != (options.kind, digest):
-        raise CaptureError(expected=f"kind {document['kind']} with the configuration of its recipe",
-                           found=f"kind {options.kind}, config {digest[:12]}", where=str(path),
-                           remedy="write the checkpoint again, or pass its kind")
-    model = {"id": f"seeded/{document['kind']}", "revision": "seeded", "title": document["title"],
-             "config_sha256": digest, "seed": document["seed"],
-             "recipe": f"{document['generator']}: {document['rule']}"}
+        raise CaptureError(
+            expected=f"kind {document['kind']} with the configuration of its recipe",
+            found=f"kind {options.kind}, config {digest[:12]}",
+            where=str(path),
+            remedy="write the checkpoint again, or pass its kind",
+        )
+    model = {
+        "id": f"seeded/{document['kind']}",
+        "revision": "seeded",
+        "title": document["title"],
+        "config_sha256": digest,
+        "seed": document["seed"],
+        "recipe": f"{document['generator']}: {document['rule']}",
+    }
     gates = {name: recipe.to_json() for name, recipe in recipes.items() if name.endswith(".ffn.gate.weight")}
     return model, gates
 
@@ -279,8 +341,9 @@ def engine_environment(options: Options, hardware: dict[str, Any]) -> dict[str, 
     blackwell = profile.blackwell_environment if hardware["compute_capability"].startswith("10.") else {}
     fixed = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"} | profile.environment | blackwell
     # Paths belong to the machine, not to the record.
-    found = {name: value for name, value in os.environ.items()
-             if name.startswith("SGLANG_") and not value.startswith("/")}
+    found = {
+        name: value for name, value in os.environ.items() if name.startswith("SGLANG_") and not value.startswith("/")
+    }
     return dict(sorted((found | fixed).items()))
 
 

@@ -29,8 +29,9 @@ class Target:
     hook: str
 
 
-FORWARD = Target("sglang.srt.model_executor.model_runner.ModelRunner.forward", ("self", "forward_batch"),
-                 "around_forward")
+FORWARD = Target(
+    "sglang.srt.model_executor.model_runner.ModelRunner.forward", ("self", "forward_batch"), "around_forward"
+)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,7 @@ class LanguageHooks:
         self.kept: set[tuple] = set()
         self.failed = False
 
-    def around_forward(self, original: Callable, runner: Any,
-                       forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def around_forward(self, original: Callable, runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
         """AROUND `ModelRunner.forward`: number the forward passes of the case."""
         self.step = self.safely("forward", lambda: self._begin_step(forward_batch))
         try:
@@ -110,24 +110,50 @@ class LanguageHooks:
         self.recorder.observe(definition)
         chosen = self.selection["layers"].get(definition)
         key = step.case, step.kind, step.number, definition
-        if (rows == 0 or definition not in self.definitions or layer != chosen or key in self.kept
-                or step.number not in step.request["keep"].get(step.kind, {}).get(definition, [])):
+        if (
+            rows == 0
+            or definition not in self.definitions
+            or layer != chosen
+            or key in self.kept
+            or step.number not in step.request["keep"].get(step.kind, {}).get(definition, [])
+        ):
             return False
         self.kept.add(key)
         return True
 
-    def record(self, definition: str, inputs: dict[str, Any], outputs: dict[str, "torch.Tensor"], *,
-               path: str,
-               layer: int, notes: list[str], auxiliary: dict[str, "torch.Tensor"] | None = None,
-               generated: dict[str, dict] | None = None) -> None:
+    def record(
+        self,
+        definition: str,
+        inputs: dict[str, Any],
+        outputs: dict[str, "torch.Tensor"],
+        *,
+        path: str,
+        layer: int,
+        notes: list[str],
+        auxiliary: dict[str, "torch.Tensor"] | None = None,
+        generated: dict[str, dict] | None = None,
+    ) -> None:
         """Store one call; on rank 0 only, as all ranks hold the gathered tensors."""
         ranks = self.ranks
         if ranks.rank:
             return
-        operation = {"call_path": path, "layer": layer, "step": self.step.number, "phase": self.step.phase,
-                     "ranks_gathered": ranks.size, "batch": self.step.batch_size}
-        self.recorder.record(definition, inputs, outputs, operation=operation, adaptations=notes,
-                             auxiliary=auxiliary, generated=generated)
+        operation = {
+            "call_path": path,
+            "layer": layer,
+            "step": self.step.number,
+            "phase": self.step.phase,
+            "ranks_gathered": ranks.size,
+            "batch": self.step.batch_size,
+        }
+        self.recorder.record(
+            definition,
+            inputs,
+            outputs,
+            operation=operation,
+            adaptations=notes,
+            auxiliary=auxiliary,
+            generated=generated,
+        )
 
 
 def pass_kind(phase: str, batch: int, requests: int) -> str:
@@ -145,21 +171,29 @@ def arguments(function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[s
 def copied(tensors: dict[str, "torch.Tensor"]) -> dict[str, "torch.Tensor"]:
     """Contiguous copies of the values as they are now."""
     import torch
-    return {name: tensor.detach().clone(memory_format=torch.contiguous_format)
-            for name, tensor in tensors.items()}
+
+    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 
 
 def refuse(expected: str, found: Any, where: str) -> CaptureError:
-    return CaptureError(expected=expected, found=str(found), where=where,
-                        remedy="this engine or configuration computes the operator differently: extend the "
-                               "hooks")
+    return CaptureError(
+        expected=expected,
+        found=str(found),
+        where=where,
+        remedy="this engine or configuration computes the operator differently: extend the hooks",
+    )
 
 
 def _refuse_graph_capture() -> None:
     import torch
+
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise CaptureError(expected="an eager forward pass", found="a CUDA graph that is being captured",
-                           where="engine", remedy="start the engine with both CUDA graph backends disabled")
+        raise CaptureError(
+            expected="an eager forward pass",
+            found="a CUDA graph that is being captured",
+            where="engine",
+            remedy="start the engine with both CUDA graph backends disabled",
+        )
 
 
 def check_target(target: Target, resolve: Callable[[str], Any], engine: str) -> None:
@@ -167,13 +201,20 @@ def check_target(target: Target, resolve: Callable[[str], Any], engine: str) -> 
     try:
         names = list(inspect.signature(resolve(target.path)).parameters)
     except (ImportError, AttributeError) as error:
-        raise CaptureError(expected=f"the function {target.path}", found=f"{error}", where=engine,
-                           remedy="install the pinned engine, or extend the hooks") from error
+        raise CaptureError(
+            expected=f"the function {target.path}",
+            found=f"{error}",
+            where=engine,
+            remedy="install the pinned engine, or extend the hooks",
+        ) from error
     missing = [name for name in target.needs if name not in names]
     if missing:
-        raise CaptureError(expected=f"{target.path} with parameters {', '.join(target.needs)}",
-                           found=f"({', '.join(names)})", where=engine,
-                           remedy="install the pinned engine, or extend the hooks")
+        raise CaptureError(
+            expected=f"{target.path} with parameters {', '.join(target.needs)}",
+            found=f"({', '.join(names)})",
+            where=engine,
+            remedy="install the pinned engine, or extend the hooks",
+        )
 
 
 def attach(hooks: LanguageHooks) -> None:
@@ -182,6 +223,7 @@ def attach(hooks: LanguageHooks) -> None:
     from pkgutil import resolve_name
 
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
     for target in (FORWARD, *hooks.targets):
         check_target(target, resolve_name, f"SGLang {version('sglang')}")
         HookRegistry.register(target.path, getattr(hooks, target.hook), HookType.AROUND)

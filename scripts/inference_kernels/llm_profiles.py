@@ -15,12 +15,23 @@ from typing import Any
 from .deepseek_checkpoint import IMAGE_TOKEN
 from .deepseek_hooks import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
 from .gdn_hooks import DECODE, PREFILL
-from .llm_cases import (DEEPSEEK_CASES, DEEPSEEK_LARGE, GDN_CASES, GDN_LARGE, GROUPED, QWEN_CASES, QWEN_LARGE,
-                        TOKEN_RULE, Case)
+from .llm_cases import (
+    DEEPSEEK_CASES,
+    DEEPSEEK_LARGE,
+    GDN_CASES,
+    GDN_LARGE,
+    GROUPED,
+    QWEN_CASES,
+    QWEN_LARGE,
+    TOKEN_RULE,
+    Case,
+)
 from .qwen_hooks import ATTENTION, INDEX
 
-SPAN_RULE = ("span-v1: block -> 64 tokens of the authored text, read as a circle, from the position SHA-256"
-             "(session, NUL, block id), first 8 bytes big-endian, mod the text's number of tokens")
+SPAN_RULE = (
+    "span-v1: block -> 64 tokens of the authored text, read as a circle, from the position SHA-256"
+    "(session, NUL, block id), first 8 bytes big-endian, mod the text's number of tokens"
+)
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,24 @@ class Profile:
     hit_slack: int = 0
 
 
-EAGER = {"skip_tokenizer_init": True, "enable_multimodal": False, "cuda_graph_backend_decode": "disabled",
-         "cuda_graph_backend_prefill": "disabled", "disable_overlap_schedule": True,
-         "skip_server_warmup": True, "watchdog_timeout": 3600, "random_seed": 0, "log_level": "info"}
+EAGER = {
+    "skip_tokenizer_init": True,
+    "enable_multimodal": False,
+    "cuda_graph_backend_decode": "disabled",
+    "cuda_graph_backend_prefill": "disabled",
+    "disable_overlap_schedule": True,
+    "skip_server_warmup": True,
+    "watchdog_timeout": 3600,
+    "random_seed": 0,
+    "log_level": "info",
+}
 DEEPSEEK_FLAGS = EAGER | {
-    "dsv4_attn_backend": "flashmla", "moe_runner_backend": "deep_gemm", "fp8_gemm_runner_backend": "triton",
-    "disable_flashinfer_autotune": True, "enable_decoder_swa_bounded_replay": False}
+    "dsv4_attn_backend": "flashmla",
+    "moe_runner_backend": "deep_gemm",
+    "fp8_gemm_runner_backend": "triton",
+    "disable_flashinfer_autotune": True,
+    "enable_decoder_swa_bounded_replay": False,
+}
 QWEN_FLAGS = EAGER | {"dtype": "bfloat16", "mamba_radix_cache_strategy": "extra_buffer"}
 DEEPSEEK_ENVIRONMENT = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
 V41_LAYOUT = {"SGLANG_DSV4_KV_LAYOUT": "v41"}
@@ -67,50 +90,112 @@ HOPPER = ("v41_kv_layout", "mixed_decode", "grouped_gemm", "ue8m0_activations")
 
 SEEDED = {
     "deepseek41": Profile(
-        layers={SPARSE_128: 0, SPARSE_640: 1, MIXED: 1, ROUTER: 1, GATE_UP: 1, DOWN: 1}, seeded=True,
+        layers={SPARSE_128: 0, SPARSE_640: 1, MIXED: 1, ROUTER: 1, GATE_UP: 1, DOWN: 1},
+        seeded=True,
         cases=DEEPSEEK_CASES,
-        flags=DEEPSEEK_FLAGS | {"tp_size": 1, "chunked_prefill_size": 512, "max_running_requests": 4,
-                                "mem_fraction_static": 0.4, "max_total_tokens": 200_000,
-                                "context_length": 65536},
+        flags=DEEPSEEK_FLAGS
+        | {
+            "tp_size": 1,
+            "chunked_prefill_size": 512,
+            "max_running_requests": 4,
+            "mem_fraction_static": 0.4,
+            "max_total_tokens": 200_000,
+            "context_length": 65536,
+        },
         # At load SGLang compiles this kernel for every size of a chunk, 20 s each; V4.1 never calls it (its
         # sublayers take their mixing weights from the previous one).
         environment=DEEPSEEK_ENVIRONMENT | {"SGLANG_OPT_USE_TILELANG_MHC_PRE": "0"},
-        blackwell_environment=V41_LAYOUT, substitutions=HOPPER, tokens=7900,
-        image_token=IMAGE_TOKEN, ties=(ROUTER,)),
+        blackwell_environment=V41_LAYOUT,
+        substitutions=HOPPER,
+        tokens=7900,
+        image_token=IMAGE_TOKEN,
+        ties=(ROUTER,),
+    ),
     "qwen-next": Profile(
-        layers={INDEX: 3, ATTENTION: 3}, seeded=True, cases=QWEN_CASES, tokens=31000, ties=(INDEX,),
+        layers={INDEX: 3, ATTENTION: 3},
+        seeded=True,
+        cases=QWEN_CASES,
+        tokens=31000,
+        ties=(INDEX,),
         # FlashAttention 3 may be absent; the sparse layers use their own kernels in any case.
-        flags=QWEN_FLAGS | {"attention_backend": "triton", "mm_attention_backend": "triton_attn",
-                            "ple_offload_embedding": False, "chunked_prefill_size": 4096,
-                            "max_running_requests": 8, "mem_fraction_static": 0.5,
-                            "context_length": 65536}),
+        flags=QWEN_FLAGS
+        | {
+            "attention_backend": "triton",
+            "mm_attention_backend": "triton_attn",
+            "ple_offload_embedding": False,
+            "chunked_prefill_size": 4096,
+            "max_running_requests": 8,
+            "mem_fraction_static": 0.5,
+            "context_length": 65536,
+        },
+    ),
     "qwen3-next-gdn": Profile(
-        layers={PREFILL: 1, DECODE: 1}, seeded=True, cases=GDN_CASES, tokens=31000,
-        flags=QWEN_FLAGS | {"attention_backend": "triton", "page_size": 64, "chunked_prefill_size": 4096,
-                            "linear_attn_decode_backend": "flashinfer", "max_running_requests": 8,
-                            "mem_fraction_static": 0.5, "context_length": 65536}),
+        layers={PREFILL: 1, DECODE: 1},
+        seeded=True,
+        cases=GDN_CASES,
+        tokens=31000,
+        flags=QWEN_FLAGS
+        | {
+            "attention_backend": "triton",
+            "page_size": 64,
+            "chunked_prefill_size": 4096,
+            "linear_attn_decode_backend": "flashinfer",
+            "max_running_requests": 8,
+            "mem_fraction_static": 0.5,
+            "context_length": 65536,
+        },
+    ),
 }
 # SGLang 0.5.23 forces both page sizes. Qwen's recurrent states are kept at the ends of prefill chunks, so a
 # hit can stay up to one chunk below the shared prefix.
 PUBLISHED = {
     "deepseek41": Profile(
-        checkpoint="deepseek-ai/DeepSeek-V4.1-Flash", prompt_rule=SPAN_RULE, page_size=256,
+        checkpoint="deepseek-ai/DeepSeek-V4.1-Flash",
+        prompt_rule=SPAN_RULE,
+        page_size=256,
         phases={"prefill": [ROUTER, SPARSE_128, SPARSE_640, *GROUPED], "decode": [ROUTER, MIXED, *GROUPED]},
         layers={SPARSE_128: 1, SPARSE_640: 10, MIXED: 10, ROUTER: 20, GATE_UP: 20, DOWN: 20},
-        flags=DEEPSEEK_FLAGS | {"tp_size": 4, "ep_size": 4, "dp_size": 1, "chunked_prefill_size": 4096,
-                                "schedule_policy": "fcfs", "context_length": 1_048_576},
-        environment=DEEPSEEK_ENVIRONMENT, blackwell_environment=V41_LAYOUT, substitutions=HOPPER,
-        ties=(ROUTER,)),
+        flags=DEEPSEEK_FLAGS
+        | {
+            "tp_size": 4,
+            "ep_size": 4,
+            "dp_size": 1,
+            "chunked_prefill_size": 4096,
+            "schedule_policy": "fcfs",
+            "context_length": 1_048_576,
+        },
+        environment=DEEPSEEK_ENVIRONMENT,
+        blackwell_environment=V41_LAYOUT,
+        substitutions=HOPPER,
+        ties=(ROUTER,),
+    ),
     "qwen-next": Profile(
-        checkpoint="nvidia/Qwen3.8-Flash-Next-NVFP4", prompt_rule=SPAN_RULE, page_size=64, hit_slack=4096,
+        checkpoint="nvidia/Qwen3.8-Flash-Next-NVFP4",
+        prompt_rule=SPAN_RULE,
+        page_size=64,
+        hit_slack=4096,
         phases={"prefill": [INDEX, ATTENTION], "decode": [INDEX, ATTENTION]},
-        layers={INDEX: 23, ATTENTION: 23}, ties=(INDEX,),
-        flags=QWEN_FLAGS | {"ple_offload_embedding": True, "chunked_prefill_size": 4096,
-                            "schedule_policy": "fcfs", "context_length": 262_144}),
+        layers={INDEX: 23, ATTENTION: 23},
+        ties=(INDEX,),
+        flags=QWEN_FLAGS
+        | {
+            "ple_offload_embedding": True,
+            "chunked_prefill_size": 4096,
+            "schedule_policy": "fcfs",
+            "context_length": 262_144,
+        },
+    ),
     "qwen3-next-gdn": Profile(
         layers={PREFILL: 21, DECODE: 21},
-        flags=QWEN_FLAGS | {"tp_size": 4, "page_size": 64, "chunked_prefill_size": 8192,
-                            "linear_attn_decode_backend": "flashinfer", "context_length": 262_144}),
+        flags=QWEN_FLAGS
+        | {
+            "tp_size": 4,
+            "page_size": 64,
+            "chunked_prefill_size": 8192,
+            "linear_attn_decode_backend": "flashinfer",
+            "context_length": 262_144,
+        },
+    ),
 }
 
 
@@ -122,8 +207,7 @@ def enlarged(kind: str, cases: dict[str, Case], **flags: Any) -> Profile:
 LARGE = {
     "deepseek41": enlarged("deepseek41", DEEPSEEK_LARGE, chunked_prefill_size=4096, max_running_requests=32),
     "qwen-next": enlarged("qwen-next", QWEN_LARGE, max_running_requests=32, context_length=131_072),
-    "qwen3-next-gdn": enlarged("qwen3-next-gdn", GDN_LARGE, chunked_prefill_size=8192,
-                               max_running_requests=64),
+    "qwen3-next-gdn": enlarged("qwen3-next-gdn", GDN_LARGE, chunked_prefill_size=8192, max_running_requests=64),
 }
 
 
@@ -133,15 +217,27 @@ def rehearsed(kind: str, context_length: int) -> Profile:
     context_length: all that the checkpoint's configuration admits.
     """
     served, full = SEEDED[kind], PUBLISHED[kind]
-    flags = {"chunked_prefill_size": full.flags["chunked_prefill_size"], "schedule_policy": "fcfs",
-             "context_length": context_length}
-    return replace(served, cases={}, phases=full.phases, page_size=full.page_size, hit_slack=full.hit_slack,
-                   prompt_rule=full.prompt_rule + "; an id a word stands in for the tokenizer",
-                   flags=served.flags | flags)
+    flags = {
+        "chunked_prefill_size": full.flags["chunked_prefill_size"],
+        "schedule_policy": "fcfs",
+        "context_length": context_length,
+    }
+    return replace(
+        served,
+        cases={},
+        phases=full.phases,
+        page_size=full.page_size,
+        hit_slack=full.hit_slack,
+        prompt_rule=full.prompt_rule + "; an id a word stands in for the tokenizer",
+        flags=served.flags | flags,
+    )
 
 
-REHEARSAL = {"deepseek41": rehearsed("deepseek41", 131_072), "qwen-next": rehearsed("qwen-next", 262_144),
-             "qwen3-next-gdn": rehearsed("qwen3-next-gdn", 262_144)}
+REHEARSAL = {
+    "deepseek41": rehearsed("deepseek41", 131_072),
+    "qwen-next": rehearsed("qwen-next", 262_144),
+    "qwen3-next-gdn": rehearsed("qwen3-next-gdn", 262_144),
+}
 PROFILES = {"seeded": SEEDED, "large": LARGE, "rehearsal": REHEARSAL, "published": PUBLISHED}
 KINDS = sorted(SEEDED)
 

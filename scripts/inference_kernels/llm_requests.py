@@ -23,28 +23,44 @@ def flush(engine: Any, wait: Callable[[float], None] = time.sleep) -> None:
         if answer.success:
             return
         wait(0.5)
-    raise CaptureError(expected="an idle engine whose cache can be flushed",
-                       found=answer.message or "a refusal",
-                       where="flush_cache", remedy="send the engine no requests of your own")
+    raise CaptureError(
+        expected="an idle engine whose cache can be flushed",
+        found=answer.message or "a refusal",
+        where="flush_cache",
+        remedy="send the engine no requests of your own",
+    )
 
 
-def check_answers(name: str, prompts: list[list[int]], answers: list[dict], new_tokens: list[int],
-                  cached: list[tuple[int, int]], page: int = 1) -> dict[str, list[int]]:
+def check_answers(
+    name: str,
+    prompts: list[list[int]],
+    answers: list[dict],
+    new_tokens: list[int],
+    cached: list[tuple[int, int]],
+    page: int = 1,
+) -> dict[str, list[int]]:
     """Token counts of all requests; CaptureError if one of them is not as planned.
 
     cached: for each request, smallest and largest number of prompt tokens from the cache; whole pages.
     """
-    found = {key: [int(answer["meta_info"][key]) for answer in answers]
-             for key in ("prompt_tokens", "completion_tokens", "cached_tokens")}
+    found = {
+        key: [int(answer["meta_info"][key]) for answer in answers]
+        for key in ("prompt_tokens", "completion_tokens", "cached_tokens")
+    }
     pages = f" in pages of {page}" if page > 1 else ""
     hits = len(answers) == len(cached) and all(
-        low <= count <= high and count % page == 0
-        for count, (low, high) in zip(found["cached_tokens"], cached))
+        low <= count <= high and count % page == 0 for count, (low, high) in zip(found["cached_tokens"], cached)
+    )
     for key, expected, holds in (
-            ("prompt_tokens", [len(prompt) for prompt in prompts], None),
-            ("completion_tokens", new_tokens, None),
-            ("cached_tokens", ", ".join(f"{low} to {high}" for low, high in cached) + pages, hits)):
+        ("prompt_tokens", [len(prompt) for prompt in prompts], None),
+        ("completion_tokens", new_tokens, None),
+        ("cached_tokens", ", ".join(f"{low} to {high}" for low, high in cached) + pages, hits),
+    ):
         if not (found[key] == expected if holds is None else holds):
-            raise CaptureError(expected=f"{key} {expected}", found=f"{found[key]}", where=name,
-                               remedy="see the engine's log: a request was clipped, or the cache missed")
+            raise CaptureError(
+                expected=f"{key} {expected}",
+                found=f"{found[key]}",
+                where=name,
+                remedy="see the engine's log: a request was clipped, or the cache missed",
+            )
     return found

@@ -27,10 +27,15 @@ def summary(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
         for errors in row["errors"].values():
             figures["max_abs_error"] = max(figures["max_abs_error"], errors["max_abs_error"] or 0.0)
             figures["max_relative_rms"] = max(figures["max_relative_rms"], errors["relative_rms"] or 0.0)
-    return {"run": "/".join(run.root.parts[-2:]), "complete": run.manifest["complete"], "captured": rows,
-            "seen": run.operator_counts(), "excluded": len(excluded(run)),
-            "missed": missed(run, cases),
-            "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()}}
+    return {
+        "run": "/".join(run.root.parts[-2:]),
+        "complete": run.manifest["complete"],
+        "captured": rows,
+        "seen": run.operator_counts(),
+        "excluded": len(excluded(run)),
+        "missed": missed(run, cases),
+        "seconds": {name: case["seconds"] for name, case in run.manifest["cases"].items()},
+    }
 
 
 def excluded(run: RunFolder) -> list[dict[str, Any]]:
@@ -47,10 +52,14 @@ def missed(run: RunFolder, cases: dict[str, Case]) -> list[str]:
         request, operation = record["request"], record["operation"]
         kind = pass_kind(operation["phase"], operation["batch"], len(request["prompt_tokens"]))
         found.add((request["case"], kind, operation["step"], record["definition"]))
-    return [f"{name}, {kind} {step}, {definition}"
-            for name in run.finished_cases for kind, wanted in cases[name].keep.items()
-            for definition, steps in wanted.items() for step in steps
-            if (name, kind, step, definition) not in found]
+    return [
+        f"{name}, {kind} {step}, {definition}"
+        for name in run.finished_cases
+        for kind, wanted in cases[name].keep.items()
+        for definition, steps in wanted.items()
+        for step in steps
+        if (name, kind, step, definition) not in found
+    ]
 
 
 def calls(run: RunFolder) -> list[dict[str, Any]]:
@@ -61,40 +70,65 @@ def calls(run: RunFolder) -> list[dict[str, Any]]:
         record, operation = call["record"], call["record"]["operation"]
         replayed = read_json(replay) if replay.exists() else {}
         where = {key: operation[key] for key in ("phase", "step", "batch", "layer", "call_path")}
-        errors = {name: {key: figures[key] for key in FIGURES}
-                  for name, figures in replayed.get("errors", {}).items()}
-        rows.append({"definition": record["definition"], "workload": record["workload"],
-                     "case": record["request"]["case"], **where, "axes": call["workload"]["axes"],
-                     "passed": replayed.get("passed"), "errors": errors})
+        errors = {name: {key: figures[key] for key in FIGURES} for name, figures in replayed.get("errors", {}).items()}
+        rows.append(
+            {
+                "definition": record["definition"],
+                "workload": record["workload"],
+                "case": record["request"]["case"],
+                **where,
+                "axes": call["workload"]["axes"],
+                "passed": replayed.get("passed"),
+                "errors": errors,
+            }
+        )
     return sorted(rows, key=lambda row: (row["definition"], row["case"], row["phase"], row["step"]))
 
 
 def document(run: RunFolder, cases: dict[str, Case]) -> dict[str, Any]:
     """Everything about a run that travels without its tensors."""
     settings = run.settings
-    return {"kind": settings["kind"], "profile": settings["profile"], "class": settings["class"],
-            "model": settings["model"], "engine": settings["engine"], "hardware": settings["hardware"],
-            "complete": run.manifest["complete"], "cases": run.manifest["cases"],
-            "missed": missed(run, cases), "calls": calls(run),
-            "excluded": [{"definition": item["definition"], "case": item["request"]["case"],
-                          "reason": item["reason"], "rows": item["rows"], "largest_gap": item["largest_gap"]}
-                         for item in excluded(run)]}
+    return {
+        "kind": settings["kind"],
+        "profile": settings["profile"],
+        "class": settings["class"],
+        "model": settings["model"],
+        "engine": settings["engine"],
+        "hardware": settings["hardware"],
+        "complete": run.manifest["complete"],
+        "cases": run.manifest["cases"],
+        "missed": missed(run, cases),
+        "calls": calls(run),
+        "excluded": [
+            {
+                "definition": item["definition"],
+                "case": item["request"]["case"],
+                "reason": item["reason"],
+                "rows": item["rows"],
+                "largest_gap": item["largest_gap"],
+            }
+            for item in excluded(run)
+        ],
+    }
 
 
-def replay_calls(run: RunFolder, ties: tuple[str, ...], device: str, report: Callable[[str], None]
-                 ) -> list["Replayed"]:
+def replay_calls(run: RunFolder, ties: tuple[str, ...], device: str, report: Callable[[str], None]) -> list["Replayed"]:
     """Replay every call; those that differ by near-ties only are excluded whole and not among the results.
 
     ties: definitions whose selection may differ by near-ties.
     """
     from .exclusion import exclude_near_tie
     from .validation import validate_run
+
     results, total = [], len(run.calls())
     for number, result in enumerate(validate_run(run, REPOSITORY, device), 1):
-        excluded = (result.status == "fail" and result.definition in ties
-                    and exclude_near_tie(run, REPOSITORY, result, device))
-        report(f"validated {number}/{total} {result.definition} {result.workload}: "
-               f"{'excluded, near-tie' if excluded else result.status} {result.reason}")
+        excluded = (
+            result.status == "fail" and result.definition in ties and exclude_near_tie(run, REPOSITORY, result, device)
+        )
+        report(
+            f"validated {number}/{total} {result.definition} {result.workload}: "
+            f"{'excluded, near-tie' if excluded else result.status} {result.reason}"
+        )
         if not excluded:
             results.append(result)
     return results

@@ -70,8 +70,7 @@ class Listed:
         return math.prod(self.shape) * DTYPE_NAMES[self.dtype][1]
 
     def entry(self, seed: int, component: str) -> dict[str, Any]:
-        return {"tensor": self.name, "shape": list(self.shape), "dtype": self.dtype,
-                "constant": list(self.values)}
+        return {"tensor": self.name, "shape": list(self.shape), "dtype": self.dtype, "constant": list(self.values)}
 
     def chunks(self, seed: int, component: str) -> Iterator[bytes]:
         if self.dtype == "bfloat16":
@@ -135,15 +134,24 @@ class Coded:
 
     def recipe(self, seed: int) -> ByteRecipe:
         """Of the whole stream: the bank's, if the tensor is part of one."""
-        return ByteRecipe(seed, self.bank or self.name, self.bank_shape or self.shape, self.format, self.low,
-                          self.levels)
+        return ByteRecipe(
+            seed, self.bank or self.name, self.bank_shape or self.shape, self.format, self.low, self.levels
+        )
 
     def entry(self, seed: int, component: str) -> dict[str, Any]:
         if self.bank is None:
             return self.recipe(seed).to_json()
-        return {"tensor": self.name, "shape": list(self.shape), "part_of": self.bank, "start": self.start,
-                "bank_recipe": {key: value for key, value in self.recipe(seed).to_json().items()
-                                if key in ("generator", "seed", "format", "low", "levels")}}
+        return {
+            "tensor": self.name,
+            "shape": list(self.shape),
+            "part_of": self.bank,
+            "start": self.start,
+            "bank_recipe": {
+                key: value
+                for key, value in self.recipe(seed).to_json().items()
+                if key in ("generator", "seed", "format", "low", "levels")
+            },
+        }
 
     def chunks(self, seed: int, component: str) -> Iterator[bytes]:
         return byte_chunks(self.recipe(seed), self.start, self.nbytes)
@@ -151,9 +159,10 @@ class Coded:
 
 def index_document(components: list) -> dict[str, Any]:
     """The content of `model.safetensors.index.json`: which file holds each tensor."""
-    return {"metadata": {"total_size": sum(component.nbytes for component in components)},
-            "weight_map": {weight.name: component.path for component in components
-                           for weight in component.weights}}
+    return {
+        "metadata": {"total_size": sum(component.nbytes for component in components)},
+        "weight_map": {weight.name: component.path for component in components for weight in component.weights},
+    }
 
 
 def rounded(value: float, step: float) -> float:

@@ -22,33 +22,44 @@ DECODER_CHANNELS, DECODER_TIME, PIXELS = [2048, 1024, 512, 512, 256], 384, 48
 # After each of the first four stages: growth along (time, height, width), and division of the channels.
 STRIDES, REDUCTIONS = [[1, 2, 2], [2, 1, 1], [2, 2, 2], [2, 2, 2]], [2, 2, 1, 2]
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>"]
-TRUE_PARTS = ("transformer: video width 4096 (32 heads of 128), audio width 2048 (32 heads of 64), gates, "
-              "split RoPE, all six attentions of a block; diffusion decoder: channels, heads, windows and "
-              "upsampling of all five stages; tensor names, bfloat16, the eight distilled sigmas")
-TRUNCATED_PARTS = ("{blocks} transformer block(s) instead of 48; one block in each decoder stage instead of "
-                   "4, 6, 4, 2, 8; connectors with one layer instead of 8; a small Gemma text encoder (width "
-                   "64, 2 layers, a vocabulary of bytes); small convolutional VAE, audio VAE and vocoder")
+TRUE_PARTS = (
+    "transformer: video width 4096 (32 heads of 128), audio width 2048 (32 heads of 64), gates, "
+    "split RoPE, all six attentions of a block; diffusion decoder: channels, heads, windows and "
+    "upsampling of all five stages; tensor names, bfloat16, the eight distilled sigmas"
+)
+TRUNCATED_PARTS = (
+    "{blocks} transformer block(s) instead of 48; one block in each decoder stage instead of "
+    "4, 6, 4, 2, 8; connectors with one layer instead of 8; a small Gemma text encoder (width "
+    "64, 2 layers, a vocabulary of bytes); small convolutional VAE, audio VAE and vocoder"
+)
 
 
 def ltx_pipeline(blocks: int) -> Pipeline:
     """The pipeline with `blocks` transformer blocks (the published one has 48)."""
     file = "diffusion_pytorch_model.safetensors"
     return Pipeline(
-        kind="ltx25", title=f"LTX-2.5-shaped, {blocks} block(s)", path_must_contain="ltx-2.5-diffusers",
-        true_parts=TRUE_PARTS, truncated_parts=TRUNCATED_PARTS.format(blocks=blocks),
+        kind="ltx25",
+        title=f"LTX-2.5-shaped, {blocks} block(s)",
+        path_must_contain="ltx-2.5-diffusers",
+        true_parts=TRUE_PARTS,
+        truncated_parts=TRUNCATED_PARTS.format(blocks=blocks),
         documents=_documents(blocks) | codec_documents(),
         components=[
             Component("transformer", file, list(_transformer_weights(blocks))),
             Component("text_encoder", "model.safetensors", list(_text_encoder_weights())),
             Component("connectors", file, list(_connector_weights())),
-            Component("diffusion_decoder", file, list(_decoder_weights())), *codecs(file)])
+            Component("diffusion_decoder", file, list(_decoder_weights())),
+            *codecs(file),
+        ],
+    )
 
 
 def _documents(blocks: int) -> dict[str, dict]:
     transformers, diffusers, own = "transformers", "diffusers", "ltx2"
     return {
         "model_index.json": {
-            "_class_name": "LTX2Pipeline", "_diffusers_version": "0.37.0",
+            "_class_name": "LTX2Pipeline",
+            "_diffusers_version": "0.37.0",
             "transformer": [diffusers, "LTX2VideoTransformer3DModel"],
             "text_encoder": [transformers, "Gemma4UnifiedForConditionalGeneration"],
             "tokenizer": [transformers, "GemmaTokenizerFast"],
@@ -57,56 +68,107 @@ def _documents(blocks: int) -> dict[str, dict]:
             "vae": [diffusers, "AutoencoderKLLTX2Video"],
             "audio_vae": [diffusers, "AutoencoderKLLTX2Audio"],
             "vocoder": [own, "LTX2Vocoder"],
-            "diffusion_decoder": [own, "LTX2VideoDiffusionDecoderModel"]},
+            "diffusion_decoder": [own, "LTX2VideoDiffusionDecoderModel"],
+        },
         "scheduler/scheduler_config.json": {
-            "_class_name": "FlowMatchEulerDiscreteScheduler", "base_image_seq_len": 1024, "base_shift": 0.95,
-            "max_image_seq_len": 4096, "max_shift": 2.05, "num_train_timesteps": 1000, "shift": 1.0,
-            "shift_terminal": None, "use_dynamic_shifting": False},
+            "_class_name": "FlowMatchEulerDiscreteScheduler",
+            "base_image_seq_len": 1024,
+            "base_shift": 0.95,
+            "max_image_seq_len": 4096,
+            "max_shift": 2.05,
+            "num_train_timesteps": 1000,
+            "shift": 1.0,
+            "shift_terminal": None,
+            "use_dynamic_shifting": False,
+        },
         "transformer/config.json": {
-            "_class_name": "LTX2VideoTransformer3DModel", "num_layers": blocks, "num_attention_heads": HEADS,
-            "attention_head_dim": VIDEO // HEADS, "in_channels": LATENT, "out_channels": LATENT,
-            "cross_attention_dim": VIDEO, "audio_num_attention_heads": HEADS,
-            "audio_attention_head_dim": AUDIO // HEADS, "audio_in_channels": LATENT,
-            "audio_out_channels": LATENT, "audio_cross_attention_dim": AUDIO, "caption_channels": TEXT_WIDTH,
-            "norm_eps": 1e-6, "patch_size": 1, "patch_size_t": 1, "frequencies_precision": "float64",
-            "rope_type": "split"},
+            "_class_name": "LTX2VideoTransformer3DModel",
+            "num_layers": blocks,
+            "num_attention_heads": HEADS,
+            "attention_head_dim": VIDEO // HEADS,
+            "in_channels": LATENT,
+            "out_channels": LATENT,
+            "cross_attention_dim": VIDEO,
+            "audio_num_attention_heads": HEADS,
+            "audio_attention_head_dim": AUDIO // HEADS,
+            "audio_in_channels": LATENT,
+            "audio_out_channels": LATENT,
+            "audio_cross_attention_dim": AUDIO,
+            "caption_channels": TEXT_WIDTH,
+            "norm_eps": 1e-6,
+            "patch_size": 1,
+            "patch_size_t": 1,
+            "frequencies_precision": "float64",
+            "rope_type": "split",
+        },
         "connectors/config.json": {
-            "_class_name": "LTX2TextConnectors", "caption_channels": TEXT_WIDTH,
-            "text_proj_in_factor": TEXT_LAYERS + 1, "per_modality_projections": True, "rope_type": "split",
-            **_connector_settings("video", VIDEO), **_connector_settings("audio", AUDIO)},
+            "_class_name": "LTX2TextConnectors",
+            "caption_channels": TEXT_WIDTH,
+            "text_proj_in_factor": TEXT_LAYERS + 1,
+            "per_modality_projections": True,
+            "rope_type": "split",
+            **_connector_settings("video", VIDEO),
+            **_connector_settings("audio", AUDIO),
+        },
         "diffusion_decoder/config.json": {
             "_class_name": "LTX2VideoDiffusionDecoderModel",
-            "decoder_stage_channels": DECODER_CHANNELS, "decoder_stage_depths": [1] * len(DECODER_CHANNELS)},
+            "decoder_stage_channels": DECODER_CHANNELS,
+            "decoder_stage_depths": [1] * len(DECODER_CHANNELS),
+        },
         "text_encoder/config.json": _text_encoder_document(),
         "tokenizer/tokenizer.json": tokenizer_document(SPECIAL_TOKENS),
         "tokenizer/tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left", "model_max_length": 1024,
-            **{f"{name.strip('<>')}_token": name for name in SPECIAL_TOKENS}},
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "padding_side": "left",
+            "model_max_length": 1024,
+            **{f"{name.strip('<>')}_token": name for name in SPECIAL_TOKENS},
+        },
     }
 
 
 def _connector_settings(stream: str, width: int) -> dict[str, int | bool]:
-    return {f"{stream}_hidden_dim": width, f"{stream}_gated_attn": True, f"{stream}_connector_num_layers": 1,
-            f"{stream}_connector_num_attention_heads": HEADS,
-            f"{stream}_connector_attention_head_dim": width // HEADS,
-            f"{stream}_connector_num_learnable_registers": REGISTERS}
+    return {
+        f"{stream}_hidden_dim": width,
+        f"{stream}_gated_attn": True,
+        f"{stream}_connector_num_layers": 1,
+        f"{stream}_connector_num_attention_heads": HEADS,
+        f"{stream}_connector_attention_head_dim": width // HEADS,
+        f"{stream}_connector_num_learnable_registers": REGISTERS,
+    }
 
 
 def _text_encoder_document() -> dict:
     token = {name: 256 + index for index, name in enumerate(SPECIAL_TOKENS)}
     rope = {"rope_type": "default", "rope_theta": 10000.0}
     return {
-        "architectures": ["Gemma4UnifiedForConditionalGeneration"], "model_type": "gemma4_unified",
-        "dtype": "bfloat16", "tie_word_embeddings": True, "vision_config": None, "audio_config": None,
+        "architectures": ["Gemma4UnifiedForConditionalGeneration"],
+        "model_type": "gemma4_unified",
+        "dtype": "bfloat16",
+        "tie_word_embeddings": True,
+        "vision_config": None,
+        "audio_config": None,
         "text_config": {
-            "model_type": "gemma4_unified_text", "vocab_size": VOCABULARY, "hidden_size": TEXT_WIDTH,
-            "intermediate_size": TEXT_MLP, "num_hidden_layers": TEXT_LAYERS,
-            "num_attention_heads": TEXT_HEADS, "num_key_value_heads": 1, "head_dim": TEXT_HEAD_DIM,
-            "global_head_dim": TEXT_HEAD_DIM, "layer_types": ["full_attention"] * TEXT_LAYERS,
-            "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
-            "sliding_window": 1024, "tie_word_embeddings": True,
+            "model_type": "gemma4_unified_text",
+            "vocab_size": VOCABULARY,
+            "hidden_size": TEXT_WIDTH,
+            "intermediate_size": TEXT_MLP,
+            "num_hidden_layers": TEXT_LAYERS,
+            "num_attention_heads": TEXT_HEADS,
+            "num_key_value_heads": 1,
+            "head_dim": TEXT_HEAD_DIM,
+            "global_head_dim": TEXT_HEAD_DIM,
+            "layer_types": ["full_attention"] * TEXT_LAYERS,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 4096,
+            "sliding_window": 1024,
+            "tie_word_embeddings": True,
             "rope_parameters": {"sliding_attention": rope, "full_attention": rope},
-            "pad_token_id": token["<pad>"], "eos_token_id": token["<eos>"], "bos_token_id": token["<bos>"]}}
+            "pad_token_id": token["<pad>"],
+            "eos_token_id": token["<eos>"],
+            "bos_token_id": token["<bos>"],
+        },
+    }
 
 
 def _transformer_weights(blocks: int) -> Iterator[Weight]:
@@ -117,11 +179,15 @@ def _transformer_weights(blocks: int) -> Iterator[Weight]:
         yield from affine(f"{prefix}proj_out", (LATENT, width))
     # Modulation from the timestep: name -> (width of the stream, number of vectors that it gives).
     for name, (width, vectors) in {
-            "adaln_single": (VIDEO, 9), "audio_adaln_single": (AUDIO, 9),
-            "prompt_adaln_single": (VIDEO, 2), "audio_prompt_adaln_single": (AUDIO, 2),
-            "av_ca_video_scale_shift_adaln_single": (VIDEO, 4), "av_ca_a2v_gate_adaln_single": (VIDEO, 1),
-            "av_ca_audio_scale_shift_adaln_single": (AUDIO, 4),
-            "av_ca_v2a_gate_adaln_single": (AUDIO, 1)}.items():
+        "adaln_single": (VIDEO, 9),
+        "audio_adaln_single": (AUDIO, 9),
+        "prompt_adaln_single": (VIDEO, 2),
+        "audio_prompt_adaln_single": (AUDIO, 2),
+        "av_ca_video_scale_shift_adaln_single": (VIDEO, 4),
+        "av_ca_a2v_gate_adaln_single": (VIDEO, 1),
+        "av_ca_audio_scale_shift_adaln_single": (AUDIO, 4),
+        "av_ca_v2a_gate_adaln_single": (AUDIO, 1),
+    }.items():
         yield from affine(f"{name}.emb.timestep_embedder.linear_1", (width, TIME))
         yield from affine(f"{name}.emb.timestep_embedder.linear_2", (width, width), gain=1.6)
         yield from affine(f"{name}.linear", (vectors * width, width))
@@ -137,10 +203,13 @@ def _block_weights(prefix: str) -> Iterator[Weight]:
         yield Weight(f"{prefix}.{cross}a2v_cross_attn_scale_shift_table", (5, width))
     # Attention -> (width of the queries' stream, of the keys' stream, of all heads together).
     for name, (queries, keys, heads) in {
-            "attn1": (VIDEO, VIDEO, VIDEO), "attn2": (VIDEO, VIDEO, VIDEO),
-            "audio_attn1": (AUDIO, AUDIO, AUDIO), "audio_attn2": (AUDIO, AUDIO, AUDIO),
-            "audio_to_video_attn": (VIDEO, AUDIO, AUDIO),
-            "video_to_audio_attn": (AUDIO, VIDEO, AUDIO)}.items():
+        "attn1": (VIDEO, VIDEO, VIDEO),
+        "attn2": (VIDEO, VIDEO, VIDEO),
+        "audio_attn1": (AUDIO, AUDIO, AUDIO),
+        "audio_attn2": (AUDIO, AUDIO, AUDIO),
+        "audio_to_video_attn": (VIDEO, AUDIO, AUDIO),
+        "video_to_audio_attn": (AUDIO, VIDEO, AUDIO),
+    }.items():
         yield from _attention(f"{prefix}.{name}", queries, keys, heads, "{}_norm")
     # The video stream's MLP has no biases.
     yield Weight(f"{prefix}.ff.proj_in.weight", (4 * VIDEO, VIDEO))

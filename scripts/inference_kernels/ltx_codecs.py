@@ -20,20 +20,44 @@ def codec_documents() -> dict[str, dict]:
     layers = [1] * 5
     return {
         "vae/config.json": {
-            "_class_name": "AutoencoderKLLTX2Video", "block_out_channels": [8, 16, 32, 32],
-            "decoder_block_out_channels": [8, 16, 16, 32], "layers_per_block": layers,
-            "decoder_layers_per_block": layers, "latent_channels": LATENT},
+            "_class_name": "AutoencoderKLLTX2Video",
+            "block_out_channels": [8, 16, 32, 32],
+            "decoder_block_out_channels": [8, 16, 16, 32],
+            "layers_per_block": layers,
+            "decoder_layers_per_block": layers,
+            "latent_channels": LATENT,
+        },
         "audio_vae/config.json": {
-            "_class_name": "AutoencoderKLLTX2Audio", "base_channels": AUDIO_WIDTH,
-            "latent_channels": AUDIO_LATENT, "output_channels": 2, "in_channels": 2, "resolution": 256,
-            "attn_resolutions": None, "dropout": 0.0, "mid_block_add_attention": False,
-            "ch_mult": [1] * AUDIO_STAGES, "num_res_blocks": 1, "sample_rate": 16000, "mel_hop_length": 160,
-            "mel_bins": 64, "is_causal": True, "double_z": True, "norm_type": "pixel",
-            "causality_axis": "height"},
+            "_class_name": "AutoencoderKLLTX2Audio",
+            "base_channels": AUDIO_WIDTH,
+            "latent_channels": AUDIO_LATENT,
+            "output_channels": 2,
+            "in_channels": 2,
+            "resolution": 256,
+            "attn_resolutions": None,
+            "dropout": 0.0,
+            "mid_block_add_attention": False,
+            "ch_mult": [1] * AUDIO_STAGES,
+            "num_res_blocks": 1,
+            "sample_rate": 16000,
+            "mel_hop_length": 160,
+            "mel_bins": 64,
+            "is_causal": True,
+            "double_z": True,
+            "norm_type": "pixel",
+            "causality_axis": "height",
+        },
         "vocoder/config.json": {
-            "_class_name": "LTX2Vocoder", "hidden_channels": VOCODER_WIDTH, "in_channels": LATENT,
-            "out_channels": 2, "upsample_kernel_sizes": VOCODER_KERNELS, "upsample_factors": [6, 5, 2, 2, 2],
-            "resnet_kernel_sizes": [3], "resnet_dilations": [[1, 3, 5]]}}
+            "_class_name": "LTX2Vocoder",
+            "hidden_channels": VOCODER_WIDTH,
+            "in_channels": LATENT,
+            "out_channels": 2,
+            "upsample_kernel_sizes": VOCODER_KERNELS,
+            "upsample_factors": [6, 5, 2, 2, 2],
+            "resnet_kernel_sizes": [3],
+            "resnet_dilations": [[1, 3, 5]],
+        },
+    }
 
 
 def codecs(file: str) -> list[Component]:

@@ -23,22 +23,30 @@ if TYPE_CHECKING:
 VIDEO_DENSE = "dense_attention_noncausal_h32_d128"
 AUDIO_DENSE = "dense_attention_noncausal_h32_d64"
 # Attention of a transformer block -> definition; with audio on one side, heads have 64 dimensions.
-ATTENTIONS = {"attn1": VIDEO_DENSE, "attn2": VIDEO_DENSE, "audio_attn1": AUDIO_DENSE,
-              "audio_attn2": AUDIO_DENSE, "audio_to_video_attn": AUDIO_DENSE,
-              "video_to_audio_attn": AUDIO_DENSE}
+ATTENTIONS = {
+    "attn1": VIDEO_DENSE,
+    "attn2": VIDEO_DENSE,
+    "audio_attn1": AUDIO_DENSE,
+    "audio_attn2": AUDIO_DENSE,
+    "audio_to_video_attn": AUDIO_DENSE,
+    "video_to_audio_attn": AUDIO_DENSE,
+}
 NEIGHBORHOOD = "neighborhood_attention_3d_"
 # Stage of the decoder -> definition.
-STAGES = {"det_stages.0": f"{NEIGHBORHOOD}h32_d64_w3x7x7", "det_stages.1": f"{NEIGHBORHOOD}h16_d64_w3x7x7",
-          "det_stages.2": f"{NEIGHBORHOOD}h8_d64_w3x5x5", "det_stages.3": f"{NEIGHBORHOOD}h8_d64_w3x5x5",
-          "diff_blocks": f"{NEIGHBORHOOD}h4_d64_w11x11x11"}
+STAGES = {
+    "det_stages.0": f"{NEIGHBORHOOD}h32_d64_w3x7x7",
+    "det_stages.1": f"{NEIGHBORHOOD}h16_d64_w3x7x7",
+    "det_stages.2": f"{NEIGHBORHOOD}h8_d64_w3x5x5",
+    "det_stages.3": f"{NEIGHBORHOOD}h8_d64_w3x5x5",
+    "diff_blocks": f"{NEIGHBORHOOD}h4_d64_w11x11x11",
+}
 LTX_LAYERS = ATTENTIONS | STAGES
 MODALITIES = {VIDEO_DENSE: "video", AUDIO_DENSE: "audio"}
 TRANSFORMER = f"{ENGINE}.models.dits.ltx_2.LTX2VideoTransformer3DModel"
 DECODER = f"{ENGINE}.models.decoders.ltx_2_5_diffusion_decoder"
 LAYERS = f"{ENGINE}.layers.attention.layer"
 STAGE_CALL = f"{ENGINE}.pipelines_core.stages.base.PipelineStage.__call__"
-GROUPED_LATENTS = (f"{ENGINE}.pipelines_core.stages.latent_preparation.LatentPreparationStage"
-                   ".run_grouped_requests")
+GROUPED_LATENTS = f"{ENGINE}.pipelines_core.stages.latent_preparation.LatentPreparationStage.run_grouped_requests"
 # What `prepare_each` changes, for the records of runs with several outputs a request.
 ONE_BY_ONE = "latents of several outputs prepared one by one: the grouped form leaves out the audio"
 
@@ -89,8 +97,9 @@ class LtxHooks(DiffusionHooks):
         for index, block in enumerate(model.transformer_blocks):
             for name in ATTENTIONS:
                 layer = block.get_submodule(name).attn
-                self.sites[id(layer)] = Site(name, f"transformer_blocks.{index}.{name}",
-                                             index == self.selection["block"])
+                self.sites[id(layer)] = Site(
+                    name, f"transformer_blocks.{index}.{name}", index == self.selection["block"]
+                )
 
     def attach_decoder(self, model: Any) -> None:
         """Know the attentions of all stages, and see what goes into their output projections.
@@ -103,8 +112,12 @@ class LtxHooks(DiffusionHooks):
                 site = Site(name, f"decoder.{name}.{index}", index == len(blocks) // 2)
                 window = "x".join(map(str, block.attn.kernel_size))
                 if not site.definition.endswith(f"_w{window}"):
-                    raise CaptureError(expected=f"the window of {site.definition}", found=window,
-                                       where=site.layer, remedy="check the decoder's configuration")
+                    raise CaptureError(
+                        expected=f"the window of {site.definition}",
+                        found=window,
+                        where=site.layer,
+                        remedy="check the decoder's configuration",
+                    )
                 self.sites[id(block.attn)] = site
                 block.attn.to_out[0].register_forward_pre_hook(partial(self._before_output, site))
 
@@ -129,12 +142,15 @@ class LtxHooks(DiffusionHooks):
     def _begin_attention(self, site: Site, layer: Any, backend: str, q, k, v, mask) -> None:
         implementation = type(layer.attn_impl).__name__
         if backend == "math" and implementation != "SDPAImpl":
-            raise CaptureError(expected="torch SDPA, for the math policy", found=implementation,
-                               where=site.layer, remedy="pass --attention-backend torch_sdpa")
+            raise CaptureError(
+                expected="torch SDPA, for the math policy",
+                found=implementation,
+                where=site.layer,
+                remedy="pass --attention-backend torch_sdpa",
+            )
         place = self.place()
         if place and self._wanted(site) and place.step in self.selection["attention_steps"]:
-            path = (f"LTX2Attention.forward -> {type(layer).__name__}.forward({implementation}, "
-                    f"{backend} backend)")
+            path = f"LTX2Attention.forward -> {type(layer).__name__}.forward({implementation}, {backend} backend)"
             self._begin(site, place, path, (q, k, v), [mask_note(mask, q.shape[1], k.shape[1])])
 
     def around_projection(self, original: Callable, attention: Any, hidden_states) -> Any:
@@ -162,8 +178,7 @@ class LtxHooks(DiffusionHooks):
     def _wanted(self, site: Site) -> bool:
         """Count the call, and tell whether it is captured."""
         self.recorder.observe(site.definition)
-        return (site.chosen and site.definition in self.definitions
-                and site.name in self.selection["layers"])
+        return site.chosen and site.definition in self.definitions and site.name in self.selection["layers"]
 
     def _begin(self, site: Site, place: Place, path: str, tensors: tuple, notes: list[str]) -> None:
         if self.first_time(place, site.layer):
@@ -175,8 +190,7 @@ class LtxHooks(DiffusionHooks):
         if call:
             outputs = {"o": contiguous_copy(output, "o", call.notes)}
             operation = self.operation(call.place, call.path, site.layer, phase)
-            self.recorder.record(site.definition, call.inputs, outputs, adaptations=call.notes,
-                                 operation=operation)
+            self.recorder.record(site.definition, call.inputs, outputs, adaptations=call.notes, operation=operation)
 
 
 def mask_note(mask: "torch.Tensor | None", queries: int, keys: int) -> str:
@@ -192,9 +206,12 @@ def mask_note(mask: "torch.Tensor | None", queries: int, keys: int) -> str:
     fits = 2 <= mask.dim() <= 4 and mask.shape[-1] == keys and (mask.dim() == 2 or mask.shape[-2] in rows)
     visible = (mask == 0) if mask.is_floating_point() else (mask != 0)
     if not fits or not bool(visible.all()):
-        raise CaptureError(expected=f"no mask, or one that shows {keys} keys to {queries} queries",
-                           found=f"{form}, {int((~visible).sum())} hidden", where="attention mask",
-                           remedy="the definition has no mask: such a call cannot be captured")
+        raise CaptureError(
+            expected=f"no mask, or one that shows {keys} keys to {queries} queries",
+            found=f"{form}, {int((~visible).sum())} hidden",
+            where="attention mask",
+            remedy="the definition has no mask: such a call cannot be captured",
+        )
     kind = "additive, all 0" if mask.is_floating_point() else "all true"
     return f"mask dropped after checking that it shows every key: {form}, {kind}"
 
@@ -206,6 +223,7 @@ def math_attention(layer: Any) -> Iterator[None]:
     The layers ask for another choice of backends on CUDA, inside ours: that wish is taken away for the call.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
+
     owners = (layer, layer.attn_impl)
     before = [owner.allow_cudnn_sdp for owner in owners]
     try:
@@ -221,21 +239,27 @@ def math_attention(layer: Any) -> Iterator[None]:
 def register(recorder: "Recorder") -> None:
     """Register the hooks with the engine's plugin mechanism; called once in the worker."""
     from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
+
     hooks = LtxHooks(recorder, lambda: stage_place(recorder, hooks.batch), decoder_kernel)
 
     def attach(work: Callable[[Any], None]) -> Callable:
         def after(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
             hooks.safely("attach", lambda: (require_one_rank(), work(model)))
+
         return after
 
-    for owner, work in ((TRANSFORMER, hooks.attach_transformer),
-                        (f"{DECODER}.LTX2VideoDiffusionDecoderModel", hooks.attach_decoder)):
+    for owner, work in (
+        (TRANSFORMER, hooks.attach_transformer),
+        (f"{DECODER}.LTX2VideoDiffusionDecoderModel", hooks.attach_decoder),
+    ):
         HookRegistry.register(f"{owner}.__init__", attach(work), HookType.AFTER)
     for target, hook in (
-            (STAGE_CALL, hooks.around_stage), (GROUPED_LATENTS, prepare_each),
-            (f"{LAYERS}.LocalAttention.forward", hooks.around_attention),
-            (f"{LAYERS}.USPAttention.forward", hooks.around_attention),
-            (f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv", hooks.around_projection)):
+        (STAGE_CALL, hooks.around_stage),
+        (GROUPED_LATENTS, prepare_each),
+        (f"{LAYERS}.LocalAttention.forward", hooks.around_attention),
+        (f"{LAYERS}.USPAttention.forward", hooks.around_attention),
+        (f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv", hooks.around_projection),
+    ):
         HookRegistry.register(target, hook, HookType.AROUND)
 
 
@@ -247,6 +271,7 @@ def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any
 def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
     """The place of the output that a pipeline stage works on; None for warm-up. The decoder's step is 0."""
     from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
+
     request, context = recorder.request(), get_forward_context_or_none()
     if request is None or batch is None or batch.is_warmup:
         return None
@@ -256,5 +281,6 @@ def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
 def decoder_kernel() -> str:
     """NATTEN if it is installed, else compiled flex attention."""
     import importlib
+
     natten = importlib.import_module(DECODER)._na3d()
     return "compiled flex_attention" if natten is None else "natten.functional.na3d"

@@ -68,8 +68,11 @@ class Plan:
         yield Step("licenses", f"keep {', '.join(manifest['licenses'])}", self.keep_licenses)
         yield Step("tokenizer", f"extract it from {manifest['tokenizer']['file']}", self.extract_tokenizer)
         for component, arguments in manifest["conversions"].items():
-            yield Step(f"convert {component}", " ".join([CONVERTER_SCRIPT, *arguments]),
-                       lambda component=component: self.convert(component))
+            yield Step(
+                f"convert {component}",
+                " ".join([CONVERTER_SCRIPT, *arguments]),
+                lambda component=component: self.convert(component),
+            )
         for component, folder in manifest["copies"].items():
             yield Step(f"copy {component}", folder, lambda component=component: self.copy(component))
         yield Step("documents", f"write {', '.join(manifest['documents'])}", self.write_documents)
@@ -83,12 +86,17 @@ class Plan:
             path = self.source(name)
             found = path.stat().st_size if path.is_file() else None
             if found != entry["size"]:
-                raise PrepareError(expected=f"{entry['size']} bytes", found=f"{found or 'no'} bytes",
-                                   where=name, remedy="download the file again")
+                raise PrepareError(
+                    expected=f"{entry['size']} bytes",
+                    found=f"{found or 'no'} bytes",
+                    where=name,
+                    remedy="download the file again",
+                )
             digest = sha256_file(path)
             if digest != entry["sha256"]:
-                raise PrepareError(expected=f"SHA-256 {entry['sha256']}", found=digest, where=name,
-                                   remedy="download the file again")
+                raise PrepareError(
+                    expected=f"SHA-256 {entry['sha256']}", found=digest, where=name, remedy="download the file again"
+                )
 
     def keep_licenses(self) -> None:
         for name in self.manifest["licenses"]:
@@ -100,8 +108,12 @@ class Plan:
         try:
             parse_json(text.decode(), settings["tensor"])
         except UnicodeDecodeError as error:
-            raise PrepareError(expected="UTF-8 JSON", found=str(error), where=settings["tensor"],
-                               remedy="name the tensor that holds tokenizer.json") from error
+            raise PrepareError(
+                expected="UTF-8 JSON",
+                found=str(error),
+                where=settings["tensor"],
+                remedy="name the tensor that holds tokenizer.json",
+            ) from error
         write_bytes(self.output / "tokenizer" / "tokenizer.json", text)
         write_json(self.output / "tokenizer" / "tokenizer_config.json", settings["config"])
 
@@ -114,8 +126,12 @@ class Plan:
         arguments = [text.format(**places) for text in self.manifest["conversions"][component]]
         self.call(f"convert {component}", [str(self.diffusers / CONVERTER_SCRIPT), *arguments])
         if not any((partial / component).glob("*")):
-            raise PrepareError(expected=f"a folder {component} in {{output}}", found="none",
-                               where=f"convert {component}", remedy="correct the manifest's arguments")
+            raise PrepareError(
+                expected=f"a folder {component} in {{output}}",
+                found="none",
+                where=f"convert {component}",
+                remedy="correct the manifest's arguments",
+            )
         self.put(partial / component, component)
         shutil.rmtree(partial)
 
@@ -147,8 +163,9 @@ class Plan:
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {"PYTHONPATH": str(self.diffusers.resolve() / "src"), "HF_HUB_OFFLINE": "1"}
         with open(log, "wb") as stream:
-            done = subprocess.run([self.python, *arguments], stdout=stream, stderr=subprocess.STDOUT,
-                                  env=os.environ | environment)
+            done = subprocess.run(
+                [self.python, *arguments], stdout=stream, stderr=subprocess.STDOUT, env=os.environ | environment
+            )
         if done.returncode:
             message = log.read_text(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
             raise PrepareError(expected="exit code 0", found=message[-1], where=step, remedy=f"see {log}")
@@ -160,18 +177,32 @@ def prepare(plan: Plan, report: Callable[[str], None]) -> dict[str, Any]:
     PrepareError if the folder's name is one the engine does not recognise, or the folder holds another state.
     """
     state_path, steps = plan.output / STATE_FILE, list(plan.steps())
-    identity = {"manifest_sha256": hashlib.sha256(canonical_json(plan.manifest).encode()).hexdigest(),
-                "converter_commit": CONVERTER_COMMIT}
+    identity = {
+        "manifest_sha256": hashlib.sha256(canonical_json(plan.manifest).encode()).hexdigest(),
+        "converter_commit": CONVERTER_COMMIT,
+    }
     if PATH_MUST_CONTAIN not in plan.output.resolve().as_posix().lower():
-        raise PrepareError(expected=f"a path that contains {PATH_MUST_CONTAIN!r}", found=str(plan.output),
-                           where="--output", remedy="the engine goes by the name: choose such a folder")
+        raise PrepareError(
+            expected=f"a path that contains {PATH_MUST_CONTAIN!r}",
+            found=str(plan.output),
+            where="--output",
+            remedy="the engine goes by the name: choose such a folder",
+        )
     state = read_object(state_path) if state_path.exists() else identity | {"done": []}
     if not state_path.exists() and plan.output.exists() and any(plan.output.iterdir()):
-        raise PrepareError(expected="a new or empty folder", found="other files", where=str(plan.output),
-                           remedy="choose another folder")
+        raise PrepareError(
+            expected="a new or empty folder",
+            found="other files",
+            where=str(plan.output),
+            remedy="choose another folder",
+        )
     if identity != {key: state.get(key) for key in identity}:
-        raise PrepareError(expected="the manifest and converter that the folder was begun with",
-                           found="others", where=str(state_path), remedy="choose another --output")
+        raise PrepareError(
+            expected="the manifest and converter that the folder was begun with",
+            found="others",
+            where=str(state_path),
+            remedy="choose another --output",
+        )
     fresh = [step for step in steps if step.name not in state["done"]]
     for step in fresh:
         report(f"{step.name}: {step.what}")
@@ -187,8 +218,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
     def require(holds: bool, expected: str, found: Any) -> None:
         if not holds:
-            raise PrepareError(expected=expected, found=str(found), where=str(path),
-                               remedy="correct the manifest")
+            raise PrepareError(expected=expected, found=str(found), where=str(path), remedy="correct the manifest")
+
     require(set(manifest) == MANIFEST_KEYS, f"the keys {sorted(MANIFEST_KEYS)}", sorted(manifest))
     files = manifest["files"]
     components = [*manifest["conversions"], *manifest["copies"]]
@@ -209,8 +240,12 @@ def byte_tensor(path: Path, name: str) -> bytes:
         header = parse_json(stream.read(min(size, MAX_HEADER_BYTES)).decode(errors="replace"), str(path))
         entry = header.get(name, {})
         if entry.get("dtype") != "U8":
-            raise PrepareError(expected=f"a uint8 tensor {name}", found=str(entry.get("dtype", "none")),
-                               where=str(path), remedy="name the tensor that holds the tokenizer")
+            raise PrepareError(
+                expected=f"a uint8 tensor {name}",
+                found=str(entry.get("dtype", "none")),
+                where=str(path),
+                remedy="name the tensor that holds the tokenizer",
+            )
         start, end = entry["data_offsets"]
         stream.seek(8 + size + start)
         return stream.read(end - start)
@@ -218,12 +253,17 @@ def byte_tensor(path: Path, name: str) -> bytes:
 
 def require_commit(checkout: Path) -> None:
     """PrepareError unless the checkout is at the pinned commit with an unchanged converter."""
+
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else f"no commit ({done.stderr.strip()})"
+
     found = git("rev-parse", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no")
     if found != CONVERTER_COMMIT or changed:
-        raise PrepareError(expected=f"Diffusers at {CONVERTER_COMMIT}, unchanged", where=str(checkout),
-                           found=f"{found}{' with changes' if changed else ''}",
-                           remedy=f"git -C {checkout} checkout {CONVERTER_COMMIT}")
+        raise PrepareError(
+            expected=f"Diffusers at {CONVERTER_COMMIT}, unchanged",
+            where=str(checkout),
+            found=f"{found}{' with changes' if changed else ''}",
+            remedy=f"git -C {checkout} checkout {CONVERTER_COMMIT}",
+        )

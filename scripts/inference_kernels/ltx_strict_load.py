@@ -22,8 +22,7 @@ def load(folder: Path) -> Iterator[str]:
         owner = getattr(importlib.import_module(MODULES.get(library, library)), class_name)
         if any((folder / name).glob("*.safetensors")):
             _, info = owner.from_pretrained(str(folder / name), output_loading_info=True)
-            wrong = {problem: sorted(map(str, info[problem]))[:5]
-                     for problem in PROBLEMS if info.get(problem)}
+            wrong = {problem: sorted(map(str, info[problem]))[:5] for problem in PROBLEMS if info.get(problem)}
             if wrong:
                 raise ValueError(f"{name} does not load strictly: {wrong}")
         else:

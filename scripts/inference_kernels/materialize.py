@@ -77,8 +77,12 @@ def generated_files(root: Path, only: str | None = None) -> list[Generated]:
 def _input_path(workload: dict, name: str) -> str:
     item = workload["inputs"].get(name, {})
     if "path" not in item:
-        raise SchemaError(expected=f"recipes of the inputs {sorted(workload['inputs'])}", found=name,
-                          where=workload["uuid"], remedy="restore captures.jsonl, or import the run again")
+        raise SchemaError(
+            expected=f"recipes of the inputs {sorted(workload['inputs'])}",
+            found=name,
+            where=workload["uuid"],
+            remedy="restore captures.jsonl, or import the run again",
+        )
     return item["path"]
 
 
@@ -117,6 +121,9 @@ def _write_checked(stream: BinaryIO, item: Generated) -> None:
         digest.update(piece)
         stream.write(piece)
     if digest.hexdigest() != item.blob.sha256:
-        raise TensorFileError(expected=f"a tensor of hash {item.blob.sha256}", found=digest.hexdigest(),
-                              where=f"recipe of {item.recipe.tensor} ({item.workload})",
-                              remedy="restore captures.jsonl, or report this machine: recipes are bit-exact")
+        raise TensorFileError(
+            expected=f"a tensor of hash {item.blob.sha256}",
+            found=digest.hexdigest(),
+            where=f"recipe of {item.recipe.tensor} ({item.workload})",
+            remedy="restore captures.jsonl, or report this machine: recipes are bit-exact",
+        )

@@ -57,5 +57,5 @@ def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             size, header = struct.unpack_from(">Q", data, start + 8)[0], 16
         if size < header:
             return
-        yield kind, data[start + header:start + size]
+        yield kind, data[start + header : start + size]
         start += size

@@ -23,8 +23,9 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 Report = Callable[[str], None]
 
 
-def run(plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float, selection: Selection,
-        report: Report) -> dict[str, Any]:
+def run(
+    plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float, selection: Selection, report: Report
+) -> dict[str, Any]:
     """Prepare a model, or capture and retrieve to `target`; the summary.
 
     CaptureError if a lock is held, the container fails, or a file does not arrive as it was.
@@ -44,8 +45,9 @@ def run(plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: flo
         return {"containers": containers} | retrieval.run(selection)
 
 
-def retrieve_only(plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float,
-                  selection: Selection, report: Report) -> dict[str, Any]:
+def retrieve_only(
+    plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float, selection: Selection, report: Report
+) -> dict[str, Any]:
     """Go on with a retrieval, by the inventory that is saved here if there is one. Rents nothing."""
     with ending_signals(), exclusive(plan, locks, lock_timeout, report, gpus=False):
         return Retrieval(runner, plan.choices.name, target, report, fresh=False).run(selection)
@@ -62,8 +64,12 @@ def exclusive(plan: Plan, folder: Path, timeout: float, report: Report, gpus: bo
         with locked(folder, plan.lock_names if gpus else plan.lock_names[:1], timeout):
             yield
     except CannotJudge as error:
-        raise CaptureError(expected="locks that nobody holds", found=error.found, where=error.where,
-                           remedy="wait for that process, or raise --lock-timeout") from error
+        raise CaptureError(
+            expected="locks that nobody holds",
+            found=error.found,
+            where=error.where,
+            remedy="wait for that process, or raise --lock-timeout",
+        ) from error
 
 
 def run_containers(plan: Plan, runner: Runner, report: Report) -> int:
@@ -75,16 +81,26 @@ def run_containers(plan: Plan, runner: Runner, report: Report) -> int:
         if code == 0:
             return number
         if code == OUT_OF_TIME:
-            raise CaptureError(expected=f"an end within {spec.seconds} s", found="none", where=spec.name,
-                               remedy="finished cases are in the volume: the same command goes on")
+            raise CaptureError(
+                expected=f"an end within {spec.seconds} s",
+                found="none",
+                where=spec.name,
+                remedy="finished cases are in the volume: the same command goes on",
+            )
         if code not in TAKEN_AWAY:
-            raise CaptureError(expected="exit code 0", found=f"{code} ({error or 'no error line'})",
-                               where=spec.name,
-                               remedy="see the output above and engine.log; finished cases are in the volume")
+            raise CaptureError(
+                expected="exit code 0",
+                found=f"{code} ({error or 'no error line'})",
+                where=spec.name,
+                remedy="see the output above and engine.log; finished cases are in the volume",
+            )
         report(f"{spec.name}: the container was taken away (exit code {code}); starting another one")
-    raise CaptureError(expected=f"an end in {MAX_CONTAINERS} containers", where=spec.name,
-                       found="all taken away",
-                       remedy="finished cases are in the volume: the same command goes on")
+    raise CaptureError(
+        expected=f"an end in {MAX_CONTAINERS} containers",
+        where=spec.name,
+        found="all taken away",
+        remedy="finished cases are in the volume: the same command goes on",
+    )
 
 
 def run_once(runner: Runner, spec: JobSpec, report: Report) -> tuple[int, str]:
@@ -116,16 +132,19 @@ def read_marker(plan: Plan, runner: Runner) -> dict[str, Any]:
     try:
         text = b"".join(runner.read(model_volume(plan.choices.kind), name)).decode()
     except FileNotFoundError as error:
-        raise CaptureError(expected=f"{name} in the volume", found="none", where=plan.job_name,
-                           remedy="run the same command again") from error
+        raise CaptureError(
+            expected=f"{name} in the volume", found="none", where=plan.job_name, remedy="run the same command again"
+        ) from error
     return parse_json(text, name)
 
 
 @contextmanager
 def ending_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind the program like an exception, so that everything is given back."""
+
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
+
     before = {number: signal.signal(number, end) for number in ENDING}
     try:
         yield
@@ -138,8 +157,7 @@ def ending_signals() -> Iterator[None]:
 def deferred_signals() -> Iterator[None]:
     """Signals wait while a container is started or given back: one in between would leave it running."""
     numbers, arrived = (*ENDING, signal.SIGINT), []
-    before = {number: signal.signal(number, lambda number, frame: arrived.append(number))
-              for number in numbers}
+    before = {number: signal.signal(number, lambda number, frame: arrived.append(number)) for number in numbers}
     try:
         yield
     finally:

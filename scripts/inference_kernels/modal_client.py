@@ -24,8 +24,9 @@ def load_client() -> ModuleType:
         import modal
     except ModuleNotFoundError as error:
         remedy = "pip install modal and run `modal setup`, or use --runner local"
-        raise EnvironmentMissing(expected=f"the Modal client {CLIENT}", found="none", where="modal",
-                                 remedy=remedy) from error
+        raise EnvironmentMissing(
+            expected=f"the Modal client {CLIENT}", found="none", where="modal", remedy=remedy
+        ) from error
     return modal
 
 
@@ -34,8 +35,7 @@ class ModalRunner:
 
     python = "python3"
 
-    def __init__(self, modal: ModuleType, image: str, secret: str | None = None,
-                 repository: Path = REPOSITORY):
+    def __init__(self, modal: ModuleType, image: str, secret: str | None = None, repository: Path = REPOSITORY):
         self.modal, self.reference, self.secret, self.repository = modal, image, secret, repository
         self.layout = Layout(CONTAINER_BASE)
         self.app = modal.App.lookup(APP, create_if_missing=True)
@@ -46,27 +46,44 @@ class ModalRunner:
     def image(self):
         """The engine's image with this checkout's hooks and definitions added when a container starts."""
         prepared = self.reference.startswith("im-")
-        image = self.modal.Image.from_id(self.reference) if prepared \
+        image = (
+            self.modal.Image.from_id(self.reference)
+            if prepared
             else self.modal.Image.from_registry(self.reference).entrypoint([])
+        )
         for part in UPLOADS:
             source, target = self.repository / part, f"{self.layout.repository}/{part}"
-            image = image.add_local_dir(source, target, ignore=["**/__pycache__"]) if source.is_dir() \
+            image = (
+                image.add_local_dir(source, target, ignore=["**/__pycache__"])
+                if source.is_dir()
                 else image.add_local_file(source, target)
+            )
         return image
 
     def start(self, spec: JobSpec) -> "ModalJob":
         secrets = [self.modal.Secret.from_name(self.secret)] if self.secret else []
         try:
             sandbox = self.modal.Sandbox.create(
-                *spec.command, app=self.app, name=spec.name, image=self.image(), env=spec.environment,
-                secrets=secrets, timeout=spec.seconds, gpu=f"{GPU}:{spec.gpus}" if spec.gpus else None,
-                cpu=float(spec.cpus), memory=spec.memory_gib * 1024,
-                volumes={f"{self.layout.base}/{place}": self.volume(name)
-                         for place, name in spec.volumes.items()})
+                *spec.command,
+                app=self.app,
+                name=spec.name,
+                image=self.image(),
+                env=spec.environment,
+                secrets=secrets,
+                timeout=spec.seconds,
+                gpu=f"{GPU}:{spec.gpus}" if spec.gpus else None,
+                cpu=float(spec.cpus),
+                memory=spec.memory_gib * 1024,
+                volumes={f"{self.layout.base}/{place}": self.volume(name) for place, name in spec.volumes.items()},
+            )
         except self.modal.exception.AlreadyExistsError as error:
-            raise CaptureError(expected=f"no running sandbox {spec.name}", found="one", where=f"app {APP}",
-                               remedy="wait until it ends (it has a time limit), then use --retrieve-only, "
-                                      "or run the same command again") from error
+            raise CaptureError(
+                expected=f"no running sandbox {spec.name}",
+                found="one",
+                where=f"app {APP}",
+                remedy="wait until it ends (it has a time limit), then use --retrieve-only, "
+                "or run the same command again",
+            ) from error
         return ModalJob(self.modal, sandbox)
 
     def upload(self, volume: str, files: dict[str, Path]) -> None:

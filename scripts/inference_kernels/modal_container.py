@@ -68,9 +68,12 @@ def require_code(job: dict[str, Any]) -> None:
     """CaptureError unless the container holds exactly the code that the command was planned with."""
     found = code_digest(Path(job["repository"]))
     if found != job["code_sha256"]:
-        raise CaptureError(expected=f"code {job['code_sha256'][:12]}", found=found[:12],
-                           where=job["repository"],
-                           remedy="the checkout changed while the command ran: run it again")
+        raise CaptureError(
+            expected=f"code {job['code_sha256'][:12]}",
+            found=found[:12],
+            where=job["repository"],
+            remedy="the checkout changed while the command ran: run it again",
+        )
 
 
 def run_capture(command: list[str], publisher: Publisher) -> int:
@@ -117,8 +120,7 @@ def commit(job: dict[str, Any]) -> None:
 
     `sync` of its mount point commits a v2 volume: https://modal.com/docs/guide/sandbox-files
     """
-    subprocess.run(["sync", job["data"], job["model"]] if job["do"] == "prepare" else ["sync", job["data"]],
-                   check=True)
+    subprocess.run(["sync", job["data"], job["model"]] if job["do"] == "prepare" else ["sync", job["data"]], check=True)
 
 
 def report(line: str) -> None:

@@ -34,8 +34,9 @@ class Planned:
     missing: str = ""
 
 
-def planned_cases(kind: str, profile: str, chosen: list[str] | None, num_outputs: int,
-                  output_limit: int | None, has_image: bool) -> list[Planned]:
+def planned_cases(
+    kind: str, profile: str, chosen: list[str] | None, num_outputs: int, output_limit: int | None, has_image: bool
+) -> list[Planned]:
     """The chosen cases of a kind in its own order, by default all that one command sends.
 
     has_image: there is a reference image. CaptureError for a name that the kind does not have.
@@ -44,8 +45,14 @@ def planned_cases(kind: str, profile: str, chosen: list[str] | None, num_outputs
         cases = KINDS[kind].cases
         names = _choose(list(cases), chosen, list(cases))
         begun = [None, *names] + [case.edits for case in cases.values() if has_image]
-        return [Planned(name, MEDIA_SECONDS[kind] * num_outputs, "" if cases[name].edits in begun
-                        else "it starts from an image: pass --reference-image") for name in names]
+        return [
+            Planned(
+                name,
+                MEDIA_SECONDS[kind] * num_outputs,
+                "" if cases[name].edits in begun else "it starts from an image: pass --reference-image",
+            )
+            for name in names
+        ]
     if profile == "seeded":
         cases = find_profile(kind, profile).cases
         names = _choose(list(cases), chosen, [name for name, case in cases.items() if case.default])
@@ -53,15 +60,18 @@ def planned_cases(kind: str, profile: str, chosen: list[str] | None, num_outputs
     traced = {name: case for name, case in load_cases().items() if kind in case.kinds}
     serial = [name for name, case in traced.items() if case.mode == "serial"]
     served = served_profile(kind, profile).cases
-    return [Planned(name, traced_seconds(kind, traced[name], output_limit), _missing(traced[name], served))
-            for name in _choose(list(traced), chosen, serial)]
+    return [
+        Planned(name, traced_seconds(kind, traced[name], output_limit), _missing(traced[name], served))
+        for name in _choose(list(traced), chosen, serial)
+    ]
 
 
 def _choose(known: list[str], chosen: list[str] | None, default: list[str]) -> list[str]:
     for name in chosen or []:
         if name not in known:
-            raise CaptureError(expected=f"one of {', '.join(known)}", found=name, where="--case",
-                               remedy="correct the name")
+            raise CaptureError(
+                expected=f"one of {', '.join(known)}", found=name, where="--case", remedy="correct the name"
+            )
     return [name for name in known if name in (chosen or default)]
 
 
@@ -74,14 +84,23 @@ def _missing(case: Case, served: dict) -> str:
 def traced_seconds(kind: str, case: Case, output_limit: int | None) -> float:
     """Time of one traced case; unknown inputs count as the longest context, cached prefixes as computed."""
     members = len(case.requests) or case.published.get("members") or 1
-    inputs = [request.input_tokens for request in case.requests] or case.published.get("input_tokens") \
+    inputs = (
+        [request.input_tokens for request in case.requests]
+        or case.published.get("input_tokens")
         or [CONTEXT_LIMITS[kind]] * members
-    outputs = [request.output_tokens for request in case.requests] or case.published.get("output_tokens") \
+    )
+    outputs = (
+        [request.output_tokens for request in case.requests]
+        or case.published.get("output_tokens")
         or [UNKNOWN_OUTPUT_TOKENS]
+    )
     longest = max(outputs) if output_limit is None else min(max(outputs), output_limit)
     before = case.predecessor.input_tokens if case.predecessor else 0
-    return ((sum(inputs) + before) / PREFILL_TOKENS_PER_SECOND + longest * SECONDS_PER_OUTPUT_TOKEN
-            + TEXT_VALIDATION_SECONDS)
+    return (
+        (sum(inputs) + before) / PREFILL_TOKENS_PER_SECOND
+        + longest * SECONDS_PER_OUTPUT_TOKEN
+        + TEXT_VALIDATION_SECONDS
+    )
 
 
 def capture_seconds(kind: str, cases: list[Planned]) -> int:
@@ -100,7 +119,10 @@ def rounded(seconds: float) -> int:
 
 def require_one_day(seconds: int) -> int:
     if seconds > DAY_SECONDS:
-        raise CaptureError(expected="at most 24 hours in one container", found=f"{seconds / 3600:.1f} hours",
-                           where="time limit",
-                           remedy="split the cases over several --name, or set --timeout-hours")
+        raise CaptureError(
+            expected="at most 24 hours in one container",
+            found=f"{seconds / 3600:.1f} hours",
+            where="time limit",
+            remedy="split the cases over several --name, or set --timeout-hours",
+        )
     return seconds

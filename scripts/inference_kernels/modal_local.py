@@ -1,8 +1,8 @@
 """The runner without an account: the same container command as a subprocess in a scratch folder.
 
-    <root>/volumes/<volume>/    kept, as rented volumes are
-    <root>/jobs/<name>/         a container's file system: fresh at every start, removed at its end
-    <root>/jobs/<name>.lock     held by the container's process itself, so it is free when that has died
+<root>/volumes/<volume>/    kept, as rented volumes are
+<root>/jobs/<name>/         a container's file system: fresh at every start, removed at its end
+<root>/jobs/<name>.lock     held by the container's process itself, so it is free when that has died
 """
 
 import fcntl
@@ -47,10 +47,17 @@ class LocalRunner:
             self._claim(lock, spec.name)
             self._build(base, spec)
             environment = os.environ | spec.environment | {"SGLANG_CACHE_DIR": str(base / "work" / "cache")}
-            process = subprocess.Popen(spec.command, cwd=base / "work", env=environment,
-                                       stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, text=True, errors="replace",
-                                       start_new_session=True, pass_fds=[lock])
+            process = subprocess.Popen(
+                spec.command,
+                cwd=base / "work",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                pass_fds=[lock],
+            )
         finally:
             os.close(lock)
         return LocalJob(process, base, spec.seconds)
@@ -59,8 +66,12 @@ class LocalRunner:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CaptureError(expected=f"no running container {name}", found="one", where=str(self.root),
-                               remedy="wait until it ends, then run the same command again") from error
+            raise CaptureError(
+                expected=f"no running container {name}",
+                found="one",
+                where=str(self.root),
+                remedy="wait until it ends, then run the same command again",
+            ) from error
 
     def _build(self, base: Path, spec: JobSpec) -> None:
         shutil.rmtree(base, ignore_errors=True)

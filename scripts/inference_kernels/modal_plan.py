@@ -10,8 +10,20 @@ from .errors import CaptureError
 from .llm_profiles import find_profile
 from .modal_estimates import Planned, capture_seconds, planned_cases, prepare_seconds, require_one_day
 from .modal_runner import JobSpec
-from .modal_spec import (CAPTURES_VOLUME, CHECKPOINT, CONTAINER_BASE, DOWNLOADS, ENGINE_IMAGE, GPU, INVENTORY,
-                         LOG, MODELS, Layout, capture_folder, model_volume)
+from .modal_spec import (
+    CAPTURES_VOLUME,
+    CHECKPOINT,
+    CONTAINER_BASE,
+    DOWNLOADS,
+    ENGINE_IMAGE,
+    GPU,
+    INVENTORY,
+    LOG,
+    MODELS,
+    Layout,
+    capture_folder,
+    model_volume,
+)
 
 WORKER_CPUS, WORKER_MEMORY_GIB, CPUS_PER_GPU = 8, 32, 16
 
@@ -50,11 +62,19 @@ class Plan:
     def __init__(self, choices: Choices):
         self.choices, self.model = choices, MODELS[choices.kind]
         self.profile = "seeded" if choices.seeded else "published"
-        self.cases: list[Planned] = [] if choices.prepare_model else planned_cases(
-            choices.kind, self.profile, choices.cases, choices.num_outputs, choices.max_output_tokens,
-            bool(choices.reference_image))
-        estimate = prepare_seconds(choices.kind) if choices.prepare_model \
-            else capture_seconds(choices.kind, self.cases)
+        self.cases: list[Planned] = (
+            []
+            if choices.prepare_model
+            else planned_cases(
+                choices.kind,
+                self.profile,
+                choices.cases,
+                choices.num_outputs,
+                choices.max_output_tokens,
+                bool(choices.reference_image),
+            )
+        )
+        estimate = prepare_seconds(choices.kind) if choices.prepare_model else capture_seconds(choices.kind, self.cases)
         self.seconds = require_one_day(choices.timeout_seconds or estimate)
 
     @property
@@ -88,39 +108,67 @@ class Plan:
         """CaptureError, before anything is rented, if a case cannot be sent from this checkout."""
         for case in self.cases:
             if case.missing:
-                raise CaptureError(expected="cases that can be sent", found=case.missing, where=case.name,
-                                   remedy="leave the case out, or complete the checkout")
+                raise CaptureError(
+                    expected="cases that can be sent",
+                    found=case.missing,
+                    where=case.name,
+                    remedy="leave the case out, or complete the checkout",
+                )
 
     def spec(self, layout: Layout, python: str) -> JobSpec:
         prepare = self.choices.prepare_model
         job = self._prepare_job(layout) if prepare else self._capture_job(layout, python)
         return JobSpec(
-            name=self.job_name, command=[python, "-m", "inference_kernels.modal_container", json.dumps(job)],
-            volumes={"model": model_volume(self.choices.kind), "data": CAPTURES_VOLUME}, gpus=self.gpus,
+            name=self.job_name,
+            command=[python, "-m", "inference_kernels.modal_container", json.dumps(job)],
+            volumes={"model": model_volume(self.choices.kind), "data": CAPTURES_VOLUME},
+            gpus=self.gpus,
             cpus=WORKER_CPUS if prepare else CPUS_PER_GPU * self.gpus,
-            memory_gib=WORKER_MEMORY_GIB if prepare else self.model.memory_gib, seconds=self.seconds,
-            environment={"PYTHONPATH": str(layout.repository / "scripts"), "PYTHONUNBUFFERED": "1"})
+            memory_gib=WORKER_MEMORY_GIB if prepare else self.model.memory_gib,
+            seconds=self.seconds,
+            environment={"PYTHONPATH": str(layout.repository / "scripts"), "PYTHONUNBUFFERED": "1"},
+        )
 
     def _places(self, layout: Layout) -> dict[str, Any]:
-        return {"kind": self.choices.kind, "folder": self.checkpoint, "repository": str(layout.repository),
-                "model": str(layout.model), "data": str(layout.data), "work": str(layout.work),
-                "code_sha256": self.choices.code_sha256}
+        return {
+            "kind": self.choices.kind,
+            "folder": self.checkpoint,
+            "repository": str(layout.repository),
+            "model": str(layout.model),
+            "data": str(layout.data),
+            "work": str(layout.work),
+            "code_sha256": self.choices.code_sha256,
+        }
 
     def _prepare_job(self, layout: Layout) -> dict[str, Any]:
         manifest = self.choices.manifest and layout.here(self.choices.manifest)
-        return self._places(layout) | {"do": "prepare", "seeded": self.choices.seeded, "manifest": manifest,
-                                       "revision": self.choices.model_revision}
+        return self._places(layout) | {
+            "do": "prepare",
+            "seeded": self.choices.seeded,
+            "manifest": manifest,
+            "revision": self.choices.model_revision,
+        }
 
     def _capture_job(self, layout: Layout, python: str) -> dict[str, Any]:
-        return self._places(layout) | {"do": "capture", "capture": self.folder,
-                                       "command": self.capture_command(layout, python)}
+        return self._places(layout) | {
+            "do": "capture",
+            "capture": self.folder,
+            "command": self.capture_command(layout, python),
+        }
 
     def capture_command(self, layout: Layout, python: str) -> list[str]:
         """The capture script as it runs in the container; the model's id and revision are added there."""
         choices = self.choices
-        command = [python, str(layout.repository / "scripts" / self.model.script), "--kind", choices.kind,
-                   "--model-path", str(layout.model / self.checkpoint),
-                   "--output-root", str(layout.work / "dataset")]
+        command = [
+            python,
+            str(layout.repository / "scripts" / self.model.script),
+            "--kind",
+            choices.kind,
+            "--model-path",
+            str(layout.model / self.checkpoint),
+            "--output-root",
+            str(layout.work / "dataset"),
+        ]
         for case in self.cases:
             command += ["--case", case.name]
         command += self._text_flags() if self.model.text else self._media_flags(layout)
@@ -155,27 +203,49 @@ class Plan:
         if self.choices.prepare_model:
             return [f"{self.checkpoint}.{CHECKPOINT}"] + ([] if self.choices.seeded else [DOWNLOADS])
         ending = "mp4" if self.choices.kind == "ltx25" else "png"
-        media = [] if self.model.text else [f"results/{case.name}_{index}.{ending}" for case in self.cases
-                                            for index in range(self.choices.num_outputs)]
-        return (["dataset/manifest.json"] + [f"dataset/counts/{case.name}.json" for case in self.cases]
-                + ["dataset/calls/<uuid>.json", "dataset/validation/<uuid>.json"]
-                + [f"dataset/blob/{name}/<sha256>.safetensors" for name in self.definitions()]
-                + media + [LOG, INVENTORY])
+        media = (
+            []
+            if self.model.text
+            else [
+                f"results/{case.name}_{index}.{ending}"
+                for case in self.cases
+                for index in range(self.choices.num_outputs)
+            ]
+        )
+        return (
+            ["dataset/manifest.json"]
+            + [f"dataset/counts/{case.name}.json" for case in self.cases]
+            + ["dataset/calls/<uuid>.json", "dataset/validation/<uuid>.json"]
+            + [f"dataset/blob/{name}/<sha256>.safetensors" for name in self.definitions()]
+            + media
+            + [LOG, INVENTORY]
+        )
 
     def describe(self) -> dict[str, Any]:
         """What `--dry-run` prints as its last line."""
         model, container = self.model, Layout(CONTAINER_BASE)
         return {
-            "name": self.choices.name, "kind": self.choices.kind, "model": model.title,
+            "name": self.choices.name,
+            "kind": self.choices.kind,
+            "model": model.title,
             "repositories": {item.id: self._pin(index) for index, item in enumerate(model.repositories)}
-            if not self.choices.seeded else {}, "seeded": self.choices.seeded,
-            "gpu": GPU if self.gpus else None, "gpus": self.gpus, "image": self.choices.image,
-            "volumes": [model_volume(self.choices.kind), CAPTURES_VOLUME], "timeout_seconds": self.seconds,
+            if not self.choices.seeded
+            else {},
+            "seeded": self.choices.seeded,
+            "gpu": GPU if self.gpus else None,
+            "gpus": self.gpus,
+            "image": self.choices.image,
+            "volumes": [model_volume(self.choices.kind), CAPTURES_VOLUME],
+            "timeout_seconds": self.seconds,
             "cases": {case.name: case.missing or "can be sent" for case in self.cases},
-            "locks": self.lock_names, "expected_files": self.expected_files(),
-            "command": self.spec(container, "python3").command if self.choices.prepare_model
+            "locks": self.lock_names,
+            "expected_files": self.expected_files(),
+            "command": self.spec(container, "python3").command
+            if self.choices.prepare_model
             else self.capture_command(container, "python3"),
-            "code_sha256": self.choices.code_sha256, "cost_inputs": self.cost_inputs()}
+            "code_sha256": self.choices.code_sha256,
+            "cost_inputs": self.cost_inputs(),
+        }
 
     def _pin(self, index: int) -> str:
         given = self.choices.model_revision if index == 0 else None
@@ -186,7 +256,10 @@ class Plan:
         """Upper bounds of what is billed; prices are not known here."""
         hours = self.seconds / 3600
         spec = self.spec(Layout(CONTAINER_BASE), "python3")
-        return {"gpu_hours": round(self.gpus * hours, 2), "cpu_core_hours": round(spec.cpus * hours, 2),
-                "memory_gib_hours": round(spec.memory_gib * hours, 2),
-                "download_gb": self.model.gigabytes if self.choices.prepare_model else 0,
-                "volume_gb_of_the_model": 0 if self.choices.seeded else self.model.gigabytes}
+        return {
+            "gpu_hours": round(self.gpus * hours, 2),
+            "cpu_core_hours": round(spec.cpus * hours, 2),
+            "memory_gib_hours": round(spec.memory_gib * hours, 2),
+            "download_gb": self.model.gigabytes if self.choices.prepare_model else 0,
+            "volume_gb_of_the_model": 0 if self.choices.seeded else self.model.gigabytes,
+        }

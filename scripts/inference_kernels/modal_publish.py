@@ -50,10 +50,12 @@ class Publisher:
         path = self.folder / "state.json"
         found = read_json(path) if path.exists() else state
         if found != state:
-            raise CaptureError(expected=f"the code it was begun with ({found['code_sha256'][:12]}) and its "
-                                        "checkpoint",
-                               found=state["code_sha256"][:12], where=self.folder.name,
-                               remedy="check out that state of the code, or choose another --name")
+            raise CaptureError(
+                expected=f"the code it was begun with ({found['code_sha256'][:12]}) and its checkpoint",
+                found=state["code_sha256"][:12],
+                where=self.folder.name,
+                remedy="check out that state of the code, or choose another --name",
+            )
         write_json(path, state)
 
     def restore(self) -> list[str]:
@@ -121,8 +123,12 @@ class Publisher:
             if isinstance(digest, OSError):
                 raise digest
             files[path.relative_to(self.folder).as_posix()] = {"size": path.stat().st_size, "sha256": digest}
-        inventory = {"name": self.folder.name, "state": read_json(self.folder / "state.json"),
-                     "bytes": sum(entry["size"] for entry in files.values()), "files": files}
+        inventory = {
+            "name": self.folder.name,
+            "state": read_json(self.folder / "state.json"),
+            "bytes": sum(entry["size"] for entry in files.values()),
+            "files": files,
+        }
         write_json(self.folder / INVENTORY, inventory)
         self.commit()
         return inventory
@@ -134,5 +140,6 @@ def _media(manifest: dict[str, Any]) -> list[str]:
 
 def files_below_all(root: Path) -> list[str]:
     """Relative POSIX paths of all files below `root`, sorted; the manifest of a run too."""
-    return sorted(Path(folder, name).relative_to(root).as_posix()
-                  for folder, _, names in os.walk(root) for name in names)
+    return sorted(
+        Path(folder, name).relative_to(root).as_posix() for folder, _, names in os.walk(root) for name in names
+    )

@@ -43,8 +43,11 @@ class Selection:
 
     def choose(self, calls: dict[str, dict[str, Any]]) -> set[str]:
         """Names of the chosen ones among `calls`, name -> content of calls/<name>."""
-        kept = {name for name, call in calls.items() if not self.batch_sizes
-                or batch_size(call) in (None, *self.batch_sizes)}
+        kept = {
+            name
+            for name, call in calls.items()
+            if not self.batch_sizes or batch_size(call) in (None, *self.batch_sizes)
+        }
         if not self.context_endpoints:
             return kept
         groups: dict[tuple, list[tuple[int, str]]] = {}
@@ -88,8 +91,13 @@ class Retrieval:
                 write_json(names[name], listing)
             else:
                 self._fetch(name, names[name])
-        return {"run": str(self.target / "dataset"), "files": len(names), "fetched": self.fetched,
-                "present": self.present, "bytes": self.inventory["bytes"]}
+        return {
+            "run": str(self.target / "dataset"),
+            "files": len(names),
+            "fetched": self.fetched,
+            "present": self.present,
+            "bytes": self.inventory["bytes"],
+        }
 
     def _select(self, names: dict[str, Path], selection: Selection) -> tuple[dict[str, Path], dict[str, Any]]:
         """The files of the chosen calls, and the manifest that lists just them."""
@@ -106,27 +114,36 @@ class Retrieval:
             if part.parts[0] in ("calls", "validation"):
                 return part.name in chosen
             return part.parts[0] != "blob" or name in tensors
+
         manifest = read_object(index / LAST)
         manifest["files"] = {name: entry for name, entry in manifest["files"].items() if wanted(name)}
-        manifest["retrieval"] = {"batch_sizes": list(selection.batch_sizes),
-                                 "context_endpoints": selection.context_endpoints,
-                                 "calls_left_out": len(calls) - len(chosen)}
+        manifest["retrieval"] = {
+            "batch_sizes": list(selection.batch_sizes),
+            "context_endpoints": selection.context_endpoints,
+            "calls_left_out": len(calls) - len(chosen),
+        }
         listed = {f"dataset/{name}" for name in manifest["files"]} | {LAST}
-        return {name: path for name, path in names.items()
-                if name in listed or not name.startswith("dataset/")}, manifest
+        return {
+            name: path for name, path in names.items() if name in listed or not name.startswith("dataset/")
+        }, manifest
 
     def _refuse_strays(self, names: dict[str, Path]) -> None:
         here = self.target / "dataset"
         for path in sorted(here.rglob("*")) if here.exists() else []:
             if path.is_file() and path.relative_to(self.target).as_posix() not in names:
-                raise CaptureError(expected="files of this capture only", found="another one",
-                                   where=str(path), remedy="remove the folder, or use another --name")
+                raise CaptureError(
+                    expected="files of this capture only",
+                    found="another one",
+                    where=str(path),
+                    remedy="remove the folder, or use another --name",
+                )
 
     def _fetch(self, name: str, path: Path) -> None:
         """One file, under its final name only if its size and hash are right."""
         if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
-            raise CaptureError(expected="a path inside the capture", found=name, where=INVENTORY,
-                               remedy="do not trust this inventory")
+            raise CaptureError(
+                expected="a path inside the capture", found=name, where=INVENTORY, remedy="do not trust this inventory"
+            )
         path = inside(self.target, str(path.relative_to(self.target)), name)
         entry = self.inventory["files"][name]
         if path.is_file() and path.stat().st_size == entry["size"] and sha256_file(path) == entry["sha256"]:
@@ -137,10 +154,15 @@ class Retrieval:
             if found == entry:
                 self.fetched += 1
                 return
-            self.report(f"{name}: attempt {attempt} of {ATTEMPTS} gave {found['size']} bytes, "
-                        f"SHA-256 {found['sha256'][:12]}")
-        raise CaptureError(expected=f"{entry['size']} bytes, SHA-256 {entry['sha256']}", found="others",
-                           where=name, remedy="run the command with --retrieve-only again")
+            self.report(
+                f"{name}: attempt {attempt} of {ATTEMPTS} gave {found['size']} bytes, SHA-256 {found['sha256'][:12]}"
+            )
+        raise CaptureError(
+            expected=f"{entry['size']} bytes, SHA-256 {entry['sha256']}",
+            found="others",
+            where=name,
+            remedy="run the command with --retrieve-only again",
+        )
 
     def _download(self, name: str, path: Path, entry: dict[str, Any]) -> dict[str, Any]:
         digest, size, found = sha256(), 0, {}
@@ -156,8 +178,12 @@ class Retrieval:
         except WrongBytes:
             return found
         except FileNotFoundError as error:
-            raise CaptureError(expected="the file in the volume", found="none", where=f"{self.folder}/{name}",
-                               remedy="the volume was changed: capture again under another --name") from error
+            raise CaptureError(
+                expected="the file in the volume",
+                found="none",
+                where=f"{self.folder}/{name}",
+                remedy="the volume was changed: capture again under another --name",
+            ) from error
         return found
 
     def _read(self, name: str) -> bytes:
@@ -165,8 +191,12 @@ class Retrieval:
         try:
             content = b"".join(self.runner.read(CAPTURES_VOLUME, f"{self.folder}/{name}"))
         except FileNotFoundError as error:
-            raise CaptureError(expected="a finished capture in the volume", found=f"no {name}",
-                               where=self.folder, remedy="run the command without --retrieve-only") from error
+            raise CaptureError(
+                expected="a finished capture in the volume",
+                found=f"no {name}",
+                where=self.folder,
+                remedy="run the command without --retrieve-only",
+            ) from error
         parse_json(content.decode(), name)
         return content
 
@@ -174,6 +204,7 @@ class Retrieval:
 def call_tensors(call: dict[str, Any]) -> list[str]:
     """Paths of all tensors of one call, as the run names them."""
     record = call["record"]
-    places = list(call["workload"]["inputs"].values()) + [item for group in ("outputs", "auxiliary")
-                                                          for item in record[group].values()]
+    places = list(call["workload"]["inputs"].values()) + [
+        item for group in ("outputs", "auxiliary") for item in record[group].values()
+    ]
     return [item["path"] for item in places if "path" in item]

@@ -1,9 +1,9 @@
 """Rented captures: the pinned image, the models, where everything lies in a container. Standard library only.
 
-    <base>/repository   hooks, capture scripts, definitions, tasks: uploaded from this checkout
-    <base>/model        volume of the model: <checkpoint>/, then <checkpoint>.checkpoint.json
-    <base>/data         volume of all captures: captures/<name>/, uploads/<name>/
-    <base>/work         disk of the container: the run that is being captured
+<base>/repository   hooks, capture scripts, definitions, tasks: uploaded from this checkout
+<base>/model        volume of the model: <checkpoint>/, then <checkpoint>.checkpoint.json
+<base>/data         volume of all captures: captures/<name>/, uploads/<name>/
+<base>/work         disk of the container: the run that is being captured
 """
 
 import hashlib
@@ -67,19 +67,45 @@ class Model:
 # The published descriptions name the checkpoints but print no revision, so the first preparation pins it in
 # the volume, or --model-revision does. The 475.3 GiB of DeepSeek are known; the other sizes are assumptions.
 MODELS = {
-    "image": Model("Qwen Image 2.1 Turbo", "qwen-image-2.1-turbo", (Repository("Qwen/Qwen-Image-2.1-Turbo"),),
-                   gpus=1, gigabytes=60, memory_gib=128, text=False),
-    "qwen-next": Model("Qwen 3.8 Flash-Next NVFP4", "qwen3.8-flash-next-nvfp4",
-                       (Repository(PUBLISHED["qwen-next"].checkpoint),),
-                       gpus=1, gigabytes=200, memory_gib=512, text=True),
-    "deepseek41": Model("DeepSeek V4.1 Flash", "deepseek-v4.1-flash",
-                        (Repository(PUBLISHED["deepseek41"].checkpoint),),
-                        gpus=4, gigabytes=511, memory_gib=768, text=True),
-    "ltx25": Model("LTX-2.5", "LTX-2.5-Diffusers",
-                   (Repository("Lightricks/LTX-2.5", folder="original"),
-                    Repository("Lightricks/LTX-2.5-Diffusers", patterns=("vae/*", "*.md", "LICENSE*"),
-                               folder="conv-vae")),
-                   gpus=1, gigabytes=120, memory_gib=256, text=False),
+    "image": Model(
+        "Qwen Image 2.1 Turbo",
+        "qwen-image-2.1-turbo",
+        (Repository("Qwen/Qwen-Image-2.1-Turbo"),),
+        gpus=1,
+        gigabytes=60,
+        memory_gib=128,
+        text=False,
+    ),
+    "qwen-next": Model(
+        "Qwen 3.8 Flash-Next NVFP4",
+        "qwen3.8-flash-next-nvfp4",
+        (Repository(PUBLISHED["qwen-next"].checkpoint),),
+        gpus=1,
+        gigabytes=200,
+        memory_gib=512,
+        text=True,
+    ),
+    "deepseek41": Model(
+        "DeepSeek V4.1 Flash",
+        "deepseek-v4.1-flash",
+        (Repository(PUBLISHED["deepseek41"].checkpoint),),
+        gpus=4,
+        gigabytes=511,
+        memory_gib=768,
+        text=True,
+    ),
+    "ltx25": Model(
+        "LTX-2.5",
+        "LTX-2.5-Diffusers",
+        (
+            Repository("Lightricks/LTX-2.5", folder="original"),
+            Repository("Lightricks/LTX-2.5-Diffusers", patterns=("vae/*", "*.md", "LICENSE*"), folder="conv-vae"),
+        ),
+        gpus=1,
+        gigabytes=120,
+        memory_gib=256,
+        text=False,
+    ),
 }
 
 
@@ -124,11 +150,14 @@ def upload_files(repository: Path) -> Iterator[str]:
     for part in UPLOADS:
         path = repository / part
         if not path.exists():
-            raise CaptureError(expected=f"{part} in the checkout", found="nothing", where=str(repository),
-                               remedy="restore the file from version control")
+            raise CaptureError(
+                expected=f"{part} in the checkout",
+                found="nothing",
+                where=str(repository),
+                remedy="restore the file from version control",
+            )
         found = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
-        yield from sorted(item.relative_to(repository).as_posix() for item in found
-                          if "__pycache__" not in item.parts)
+        yield from sorted(item.relative_to(repository).as_posix() for item in found if "__pycache__" not in item.parts)
 
 
 def code_digest(repository: Path) -> str:

@@ -34,27 +34,35 @@ def native_data() -> ModuleType:
     try:
         return importlib.import_module("flashinfer_bench.data")
     except ImportError as error:
-        raise EnvironmentMissing(expected="flashinfer-bench with its schema", found=str(error),
-                                 where="flashinfer_bench.data", remedy=INSTALL) from error
+        raise EnvironmentMissing(
+            expected="flashinfer-bench with its schema", found=str(error), where="flashinfer_bench.data", remedy=INSTALL
+        ) from error
 
 
 def check_native(kind: str, value: dict[str, Any], where: str) -> None:
     """Validate a definition, solution or trace against the native model; SchemaError with the first reason."""
     from pydantic import ValidationError
+
     try:
         getattr(native_data(), KINDS[kind]).model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or kind
-        raise SchemaError(expected=f"a {kind} of the native schema", found=f"{place}: {first['msg']}",
-                          where=where, remedy="correct the field") from error
+        raise SchemaError(
+            expected=f"a {kind} of the native schema",
+            found=f"{place}: {first['msg']}",
+            where=where,
+            remedy="correct the field",
+        ) from error
 
 
 def exported_schemas() -> dict[Path, str]:
     """The JSON Schema of every native model, by the file of `schemas/` that holds it (`schema.native_errors`)."""
     models = {kind: getattr(native_data(), model).model_json_schema() for kind, model in KINDS.items()}
-    return {SCHEMAS / f"native_{kind}.schema.json": json.dumps(_bare(schema), indent=1) + "\n"
-            for kind, schema in models.items()}
+    return {
+        SCHEMAS / f"native_{kind}.schema.json": json.dumps(_bare(schema), indent=1) + "\n"
+        for kind, schema in models.items()
+    }
 
 
 def _bare(schema: Any) -> Any:
@@ -63,8 +71,11 @@ def _bare(schema: Any) -> Any:
         return [_bare(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _bare(value) for key, value in schema.items()
-            if not (key in ("title", "description") and isinstance(value, str))}
+    return {
+        key: _bare(value)
+        for key, value in schema.items()
+        if not (key in ("title", "description") and isinstance(value, str))
+    }
 
 
 def load_trace_set(root: Path) -> Any:
@@ -73,5 +84,9 @@ def load_trace_set(root: Path) -> Any:
     try:
         return native_data().TraceSet.from_path(str(root))
     except (ValueError, AssertionError, OSError) as error:
-        raise SchemaError(expected="a tree that the native loader takes", found=str(error).splitlines()[0],
-                          where=str(root), remedy="see the other findings") from error
+        raise SchemaError(
+            expected="a tree that the native loader takes",
+            found=str(error).splitlines()[0],
+            where=str(root),
+            remedy="see the other findings",
+        ) from error

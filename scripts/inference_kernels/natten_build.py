@@ -1,8 +1,8 @@
 """Build the part of NATTEN that the LTX-2.5 decoder calls: its Hopper kernels for BF16, 3-D, head size 64, forward.
 
-PyPI has NATTEN as sources only, with kernels for every rank, dtype, head size and direction. This cuts the sources down to one
-head size, dtype and rank without causal axes, compiles them for sm_90a against the torch of this interpreter, and
-puts them beside NATTEN's own Python files, which stay as they are. Functions that are left out raise when called.
+PyPI has NATTEN as sources only, with kernels for every rank, dtype, head size and direction. This cuts the sources down
+to one head size, dtype and rank without causal axes, compiles them for sm_90a against the torch of this interpreter,
+and puts them beside NATTEN's own Python files, which stay as they are. Functions that are left out raise when called.
 """
 
 import os
@@ -25,15 +25,28 @@ VERSION = "0.21.7"
 SDIST_SHA256 = "8417236b74db079b2d23899ec8f77514fb2dc73d4bbd6b346a45b6967fc05ffb"
 GENERATOR, BINDINGS = "scripts/autogen_hopper_fna.py", "csrc/natten.cpp"
 COMPILED = ("hopper_na3d_forward", "token_permute_3d", "token_unpermute_3d")
-SOURCES = ("csrc/natten.cpp", "csrc/src/hopper_fna_forward.cu", "csrc/src/token_permute.cu",
-           "csrc/src/token_unpermute.cu")
+SOURCES = (
+    "csrc/natten.cpp",
+    "csrc/src/hopper_fna_forward.cu",
+    "csrc/src/token_permute.cu",
+    "csrc/src/token_unpermute.cu",
+)
 INCLUDES = ("csrc/include", "csrc/autogen/include", "third_party/cutlass/include")
 DEFINES = ("-DNATTEN_WITH_CUTLASS", "-DNATTEN_WITH_HOPPER_FNA=1", "-DCUTLASS_ENABLE_TENSOR_CORE_MMA=1")
 # torch's own flags switch off conversions that CUTLASS needs.
-CUDA_FLAGS = ("-O3", "-DNDEBUG", "--use_fast_math", "--extended-lambda", "--expt-relaxed-constexpr",
-              "-Xfatbin", "-compress-all",
-              *(f"-U__CUDA_NO_{name}__" for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS",
-                                                     "BFLOAT16_CONVERSIONS")))
+CUDA_FLAGS = (
+    "-O3",
+    "-DNDEBUG",
+    "--use_fast_math",
+    "--extended-lambda",
+    "--expt-relaxed-constexpr",
+    "-Xfatbin",
+    "-compress-all",
+    *(
+        f"-U__CUDA_NO_{name}__"
+        for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS")
+    ),
+)
 
 
 class BuildError(DatasetError):
@@ -51,10 +64,12 @@ class Edit:
 
 def edits() -> list[Edit]:
     """What is cut: other ranks, dtypes, head sizes and causal masks; one- and two-dimensional entry points."""
-    cuts = [Edit(GENERATOR, r"NA_DIMS = \[1, 2, 3\]", "NA_DIMS = [3]"),
-            Edit(GENERATOR, r"SUPPORTED_DTYPES = \[\s*Half,\s*BFloat,\s*\]", "SUPPORTED_DTYPES = [BFloat]"),
-            Edit(GENERATOR, r"HEAD_DIMS = \[32, 64, 128, 256\]", "HEAD_DIMS = [64]"),
-            Edit(GENERATOR, r"CAUSAL_MASKS = \{.*?\n    \}\n", "CAUSAL_MASKS = {3: [(False, False, False)]}\n")]
+    cuts = [
+        Edit(GENERATOR, r"NA_DIMS = \[1, 2, 3\]", "NA_DIMS = [3]"),
+        Edit(GENERATOR, r"SUPPORTED_DTYPES = \[\s*Half,\s*BFloat,\s*\]", "SUPPORTED_DTYPES = [BFloat]"),
+        Edit(GENERATOR, r"HEAD_DIMS = \[32, 64, 128, 256\]", "HEAD_DIMS = [64]"),
+        Edit(GENERATOR, r"CAUSAL_MASKS = \{.*?\n    \}\n", "CAUSAL_MASKS = {3: [(False, False, False)]}\n"),
+    ]
     for source, function in zip(SOURCES[1:], ("hopper_na{}d_forward", "token_permute_{}d", "token_unpermute_{}d")):
         cuts += [Edit(source, rf"\nvoid {function.format(rank)}\(.*?\n\}}\n", "\n") for rank in (1, 2)]
     return cuts
@@ -66,8 +81,9 @@ def build(output: Path, source: Path | None, report: Callable[[str], None]) -> P
     source: the release's sdist, downloaded by pip if None. BuildError, EnvironmentMissing.
     """
     if output.exists():
-        raise BuildError(expected="a new folder", found="one that exists", where=str(output),
-                         remedy="choose another --output")
+        raise BuildError(
+            expected="a new folder", found="one that exists", where=str(output), remedy="choose another --output"
+        )
     require_compiler()
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="natten-", dir=output.parent) as name:
@@ -85,21 +101,39 @@ def require_compiler() -> None:
     """EnvironmentMissing without torch for CUDA or without nvcc."""
     from torch.utils.cpp_extension import CUDA_HOME
     from torch.version import cuda
+
     if cuda is None or CUDA_HOME is None:
-        raise EnvironmentMissing(expected="torch for CUDA and nvcc", where=sys.executable,
-                                 found="torch for CPU" if cuda is None else "no nvcc",
-                                 remedy="use the engine's environment, and set CUDA_HOME")
+        raise EnvironmentMissing(
+            expected="torch for CUDA and nvcc",
+            where=sys.executable,
+            found="torch for CPU" if cuda is None else "no nvcc",
+            remedy="use the engine's environment, and set CUDA_HOME",
+        )
 
 
 def download(folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation",
-               "--no-binary=:all:", "--dest", str(folder), f"natten=={VERSION}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-binary=:all:",
+        "--dest",
+        str(folder),
+        f"natten=={VERSION}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     found = sorted(folder.glob("natten-*.tar.gz"))
     if not found:
-        raise BuildError(expected=f"the sources of natten=={VERSION}", where="pip download",
-                         found=(done.stderr.strip().splitlines() or ["nothing"])[-1],
-                         remedy="download them elsewhere and pass --source")
+        raise BuildError(
+            expected=f"the sources of natten=={VERSION}",
+            where="pip download",
+            found=(done.stderr.strip().splitlines() or ["nothing"])[-1],
+            remedy="download them elsewhere and pass --source",
+        )
     return found[0]
 
 
@@ -107,8 +141,12 @@ def unpack(sdist: Path, folder: Path) -> Path:
     """The unpacked tree; BuildError if the archive is not the pinned release."""
     found = sha256_file(sdist)
     if found != SDIST_SHA256:
-        raise BuildError(expected=f"SHA-256 {SDIST_SHA256}", found=found, where=str(sdist),
-                         remedy=f"use natten-{VERSION}.tar.gz of PyPI")
+        raise BuildError(
+            expected=f"SHA-256 {SDIST_SHA256}",
+            found=found,
+            where=str(sdist),
+            remedy=f"use natten-{VERSION}.tar.gz of PyPI",
+        )
     with tarfile.open(sdist) as archive:
         # Python before 3.11.4 knows no filters; the archive's hash is known either way.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -122,23 +160,34 @@ def trim(tree: Path) -> None:
         path = tree / edit.file
         text, count = re.subn(edit.pattern, edit.replacement, read_text(path), flags=re.DOTALL)
         if count != 1:
-            raise BuildError(expected=f"one place with {edit.pattern!r}", found=str(count), where=str(path),
-                             remedy=f"use the sources of natten=={VERSION}")
+            raise BuildError(
+                expected=f"one place with {edit.pattern!r}",
+                found=str(count),
+                where=str(path),
+                remedy=f"use the sources of natten=={VERSION}",
+            )
         write_text(path, text)
     write_text(tree / BINDINGS, bindings(read_text(tree / BINDINGS)))
-    done = subprocess.run([sys.executable, GENERATOR, "--num-splits", "2", "-o", "csrc"], cwd=tree,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, GENERATOR, "--num-splits", "2", "-o", "csrc"], cwd=tree, capture_output=True, text=True
+    )
     if done.returncode:
-        raise BuildError(expected="generated kernels", found=(done.stderr.strip().splitlines() or ["no message"])[-1],
-                         where=str(tree / GENERATOR), remedy="see the generator's message")
+        raise BuildError(
+            expected="generated kernels",
+            found=(done.stderr.strip().splitlines() or ["no message"])[-1],
+            where=str(tree / GENERATOR),
+            remedy="see the generator's message",
+        )
 
 
 def bindings(text: str) -> str:
     """Bindings of the compiled functions. NATTEN imports all names at once, so the others exist and raise."""
     names = re.findall(r'm\.def\(\s*"(\w+)"', text)
-    lines = [f'  m.def("{name}", &natten::{name});' if name in COMPILED else f'  leave_out(m, "{name}");'
-             for name in names]
-    return """#include <torch/extension.h>
+    lines = [
+        f'  m.def("{name}", &natten::{name});' if name in COMPILED else f'  leave_out(m, "{name}");' for name in names
+    ]
+    return (
+        """#include <torch/extension.h>
 #include <natten/hopper_fna.h>
 #include <natten/token_permute.h>
 
@@ -149,24 +198,37 @@ static void leave_out(pybind11::module_& m, const std::string& name) {
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-""" + "\n".join(lines) + "\n}\n"
+"""
+        + "\n".join(lines)
+        + "\n}\n"
+    )
 
 
 def compile_extension(tree: Path, folder: Path) -> Path:
     """The extension module, built by torch's own tools. BuildError with the compiler's first error."""
     from torch.utils.cpp_extension import load
+
     os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0a"
     sources = [tree / name for name in SOURCES] + sorted(tree.glob("csrc/autogen/src/cuda/hopper_fna/*.cu"))
     made = folder / "objects"
     made.mkdir()
     try:
-        load(name="libnatten", sources=[str(path) for path in sources], build_directory=str(made),
-             extra_cflags=["-O2", *DEFINES], extra_cuda_cflags=[*CUDA_FLAGS, *DEFINES],
-             extra_include_paths=[*(str(tree / name) for name in INCLUDES), *library_headers()],
-             is_python_module=False)
+        load(
+            name="libnatten",
+            sources=[str(path) for path in sources],
+            build_directory=str(made),
+            extra_cflags=["-O2", *DEFINES],
+            extra_cuda_cflags=[*CUDA_FLAGS, *DEFINES],
+            extra_include_paths=[*(str(tree / name) for name in INCLUDES), *library_headers()],
+            is_python_module=False,
+        )
     except RuntimeError as error:
-        raise BuildError(expected="a build without errors", found=first_error(str(error)),
-                         where=str(tree), remedy="check that nvcc fits this torch (CUDA_HOME)") from error
+        raise BuildError(
+            expected="a build without errors",
+            found=first_error(str(error)),
+            where=str(tree),
+            remedy="check that nvcc fits this torch (CUDA_HOME)",
+        ) from error
     return (made / "libnatten.so").rename(made / f"libnatten{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
@@ -174,6 +236,7 @@ def library_headers() -> list[str]:
     """Folders with cuSPARSE's headers and the like where the toolkit has none: torch's packages bring them."""
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
+
     if Path(CUDA_HOME, "include", "cusparse.h").exists():
         return []
     return [str(path) for path in sorted(Path(torch.__file__).parents[1].glob("nvidia/*/include"))]

@@ -36,8 +36,12 @@ def packed_definition(path: Path) -> Packed:
     """The definition file `path` with `reference` taken from the `.py` of the same name (last key)."""
     source = path.with_suffix(".py")
     if not source.is_file():
-        raise PackError(expected=f"the readable reference {source.name}", found="no such file",
-                        where=str(path), remedy="add the reference beside its definition")
+        raise PackError(
+            expected=f"the readable reference {source.name}",
+            found="no such file",
+            where=str(path),
+            remedy="add the reference beside its definition",
+        )
     definition = read_object(path)
     definition.pop("reference", None)
     definition["reference"] = read_text(source)
@@ -49,11 +53,14 @@ def packed_solution(path: Path) -> Packed:
     folder = path.with_suffix("")
     files = sorted(file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     if not files:
-        raise PackError(expected=f"the readable sources {folder.name}/", found="no files", where=str(path),
-                        remedy="add the sources beside the solution")
+        raise PackError(
+            expected=f"the readable sources {folder.name}/",
+            found="no files",
+            where=str(path),
+            remedy="add the sources beside the solution",
+        )
     solution = read_object(path)
-    solution["sources"] = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file)}
-                           for file in files]
+    solution["sources"] = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file)} for file in files]
     return Packed(path, json_text(solution))
 
 
@@ -61,8 +68,12 @@ def packed_tree(root: Path) -> Iterator[Callable[[], Packed]]:
     """How to pack each definition (also retired ones) and solution; PackError if there is no definition."""
     definitions = definition_files(root) + definition_files(root, "retired/definitions")
     if not definitions:
-        raise PackError(expected="definitions/<op_type>/<name>.json", found="none", where=str(root),
-                        remedy="pass the root of the dataset with --root")
+        raise PackError(
+            expected="definitions/<op_type>/<name>.json",
+            found="none",
+            where=str(root),
+            remedy="pass the root of the dataset with --root",
+        )
     yield from (partial(packed_definition, path) for path in definitions)
     yield from (partial(packed_solution, path) for path in sorted((root / "solutions").glob("*/*.json")))
 
@@ -85,6 +96,12 @@ def out_of_sync(root: Path) -> list[DatasetError]:
             errors.append(error)
             continue
         if not item.in_sync:
-            errors.append(PackError(expected="the packed source equal to the readable one", remedy=REMEDY,
-                                    found="a difference", where=str(item.path.relative_to(root))))
+            errors.append(
+                PackError(
+                    expected="the packed source equal to the readable one",
+                    remedy=REMEDY,
+                    found="a difference",
+                    where=str(item.path.relative_to(root)),
+                )
+            )
     return errors

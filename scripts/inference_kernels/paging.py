@@ -13,6 +13,7 @@ def remap_pages(pages: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
     (-1 stays), and int64 [P], the cache page of each new one. Equal pages stay equal: sharing is kept.
     """
     import torch
+
     used = pages >= 0
     found, inverse = torch.unique(pages[used].long(), return_inverse=True)
     first = torch.full((found.numel(),), inverse.numel(), dtype=torch.int64, device=pages.device)
@@ -25,14 +26,16 @@ def remap_pages(pages: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
     return result, found[order]
 
 
-def remap_slots(slots: "torch.Tensor", lengths: "torch.Tensor", page_size: int
-                ) -> tuple["torch.Tensor", "torch.Tensor"]:
+def remap_slots(
+    slots: "torch.Tensor", lengths: "torch.Tensor", page_size: int
+) -> tuple["torch.Tensor", "torch.Tensor"]:
     """Renumber the pages that slots lie in, in increasing order of the cache's pages.
 
     slots: int [rows, width], page * page_size + offset or -1. lengths: int [rows], slots scanned in each row.
     Returns int32 slots in the new numbering, -1 for none and from the length on, and int64 [P] cache pages.
     """
     import torch
+
     scanned = torch.arange(slots.shape[1], device=slots.device) < lengths[:, None]
     valid = scanned & (slots >= 0)
     pages = slots.long().clamp_min(0) // page_size

@@ -11,13 +11,12 @@ SUMMARY = "results/summaries/tool_at_size.json"
 SMALL = "results/summaries/tool_benchmarks.jsonl"
 FIGURES = ("seconds", "cpu_seconds", "peak_mb", "load_before")
 HASHING = ("check", "bare hashlib loop", "sha256sum")
-RECORDS = ("check of pointers", "plot", "explorer", "diff", "pull plan", "pull plan within 1 GB",
-           "publish plan")
+RECORDS = ("check of pointers", "plot", "explorer", "diff", "pull plan", "pull plan within 1 GB", "publish plan")
 TREES = {
     "holes": "## The published dataset's counts: sparse files\n\nWorkloads, tensor paths and bytes as "
-             "published; the files are holes, which are read and hashed like data.",
+    "published; the files are holes, which are read and hashed like data.",
     "bytes": "## Written bytes\n\nThe same records with shorter tensors, every byte written; without the "
-             "grouped GEMMs and their expert banks.",
+    "grouped GEMMs and their expert banks.",
 }
 INTRODUCTION = """# Time and memory of the tools
 
@@ -45,21 +44,28 @@ def performance_page(root: Path) -> str:
     """The page, as Markdown."""
     found = read_object(root / SUMMARY)
     machine = found["machine"]
-    words = (f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory, "
-             f"{machine['system']}, Python {machine['python']}")
+    words = (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory, "
+        f"{machine['system']}, Python {machine['python']}"
+    )
     parts = [INTRODUCTION.format(summary=SUMMARY, machine=words)]
     for tree, title in TREES.items():
         rows = [row for row in found["trees"] if row["tree"] == tree]
         if rows:
-            parts += [title, table(["workloads", "paths", "bytes", "on disk"], map(_size, rows)),
-                      table(["tool", "GB", "wall s", "processor s", "peak MB", "load"], _measured(rows)),
-                      _growth(rows)]
+            parts += [
+                title,
+                table(["workloads", "paths", "bytes", "on disk"], map(_size, rows)),
+                table(["tool", "GB", "wall s", "processor s", "peak MB", "load"], _measured(rows)),
+                _growth(rows),
+            ]
     if "resume" in found:
         header = ["command", "undisturbed s", "exit codes", "files", "leftovers", "identical"]
         parts += [RESUME, table(header, map(_resumed, found["resume"]))]
     if (root / SMALL).exists():
-        parts += ["## Other measurements\n\n`make bench`, as written:",
-                  table(["benchmark", "figures"], map(_small, read_jsonl(root / SMALL)))]
+        parts += [
+            "## Other measurements\n\n`make bench`, as written:",
+            table(["benchmark", "figures"], map(_small, read_jsonl(root / SMALL))),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,8 +84,12 @@ def _size(row: dict[str, Any]) -> list[str]:
 
 def _measured(rows: list[dict[str, Any]]) -> list[list[Any]]:
     names = list(dict.fromkeys(name for row in rows for name in row["tools"]))
-    return [[name, f"{row['bytes'] / 1e9:.1f}", *(figures[key] for key in FIGURES)]
-            for name in names for row in rows if (figures := row["tools"].get(name))]
+    return [
+        [name, f"{row['bytes'] / 1e9:.1f}", *(figures[key] for key in FIGURES)]
+        for name in names
+        for row in rows
+        if (figures := row["tools"].get(name))
+    ]
 
 
 def _growth(rows: list[dict[str, Any]]) -> str:
@@ -89,13 +99,16 @@ def _growth(rows: list[dict[str, Any]]) -> str:
         measured = [(row["bytes"] / 1e9, row["tools"][name]) for row in rows if name in row["tools"]]
         if len(measured) > 1:
             (small, first), (large, last) = measured[0], measured[-1]
-            lines.append(f"- `{name}`: {first['cpu_seconds'] / small:.2f} processor seconds a GB at "
-                         f"{small:.0f} GB, {last['cpu_seconds'] / large:.2f} at {large:.0f} GB; peak memory "
-                         f"{first['peak_mb']} and {last['peak_mb']} MB.")
+            lines.append(
+                f"- `{name}`: {first['cpu_seconds'] / small:.2f} processor seconds a GB at "
+                f"{small:.0f} GB, {last['cpu_seconds'] / large:.2f} at {large:.0f} GB; peak memory "
+                f"{first['peak_mb']} and {last['peak_mb']} MB."
+            )
     slopes = [_slope(rows, name) for name in RECORDS]
     if known := [slope for slope in slopes if slope is not None]:
-        lines.append(f"- Tools that read records only: up to {max(known):.0f} MB more memory for each "
-                     "further 1,000 workloads.")
+        lines.append(
+            f"- Tools that read records only: up to {max(known):.0f} MB more memory for each further 1,000 workloads."
+        )
     return "\n".join(lines) or "Measured at one size only."
 
 

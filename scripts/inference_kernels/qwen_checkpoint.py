@@ -22,9 +22,11 @@ NEXT_HIDDEN, NEXT_QK_HEADS, NEXT_VALUE_HEADS, NEXT_WIDTH = 2048, 4, 8, 512
 # 99 % of the tolerance of the states on an H200; its errors scaled to 0.45 use about half, and six of ten
 # elements of a state still exceed 0.01, so that zeros fail.
 QK_CONV_STD, VALUE_CONV_STD = 0.3, 0.45
-RULE = ("linear weights with a standard deviation of 0.02, embeddings 1, convolutions 0.3 (values of "
-        "Qwen3-Next 0.45), norms constant, A_log = log of a spread over 1..16, dt_bias = log(expm1) of a log "
-        "spread over 0.001..0.1")
+RULE = (
+    "linear weights with a standard deviation of 0.02, embeddings 1, convolutions 0.3 (values of "
+    "Qwen3-Next 0.45), norms constant, A_log = log of a spread over 1..16, dt_bias = log(expm1) of a log "
+    "spread over 0.001..0.1"
+)
 
 
 def qwen_next_checkpoint() -> Pipeline:
@@ -35,33 +37,52 @@ def qwen_next_checkpoint() -> Pipeline:
         parts.append((f"layer{layer}", weights))
     parts.append(("ngrams", list(_ngrams())))
     return _pipeline(
-        "qwen-next", "Qwen3.8-Flash-Next-shaped, 4 layers", parts, _next_config(),
+        "qwen-next",
+        "Qwen3.8-Flash-Next-shaped, 4 layers",
+        parts,
+        _next_config(),
         "hidden size 2560, 24 query and 2 key heads of 256, 4 index heads of 128, top 512 blocks of 4, "
         "16 / 48 linear heads, 4 hyper-connections",
         "4 layers instead of 48, 8 experts instead of 512 (2 a token), vocabulary 32768, n-gram tables of "
-        "66,816 rows, no vision weights")
+        "66,816 rows, no vision weights",
+    )
 
 
 def qwen3_next_checkpoint() -> Pipeline:
     """Qwen3-Next with the linear heads of one of four tensor-parallel ranks."""
-    parts = [("globals", [Drawn("model.embed_tokens.weight", (VOCABULARY, NEXT_HIDDEN), 1.0),
-                          Drawn("lm_head.weight", (VOCABULARY, NEXT_HIDDEN), STD),
-                          Listed("model.norm.weight", (NEXT_HIDDEN,), (0.0,))])]
+    parts = [
+        (
+            "globals",
+            [
+                Drawn("model.embed_tokens.weight", (VOCABULARY, NEXT_HIDDEN), 1.0),
+                Drawn("lm_head.weight", (VOCABULARY, NEXT_HIDDEN), STD),
+                Listed("model.norm.weight", (NEXT_HIDDEN,), (0.0,)),
+            ],
+        )
+    ]
     parts += [(f"layer{layer}", list(_rank_layer(layer))) for layer in range(LAYERS)]
     return _pipeline(
-        "qwen3-next-gdn", "Qwen3-Next-shaped, one rank of four, 4 layers", parts, _rank_config(),
+        "qwen3-next-gdn",
+        "Qwen3-Next-shaped, one rank of four, 4 layers",
+        parts,
+        _rank_config(),
         "4 query and key heads and 8 value heads of 128 in the gated-delta layers, convolution of 4",
-        "4 layers instead of 48, heads of one rank of four, 8 experts instead of 512 (2 a token), vocabulary "
-        "32768")
+        "4 layers instead of 48, heads of one rank of four, 8 experts instead of 512 (2 a token), vocabulary 32768",
+    )
 
 
 def _pipeline(kind: str, title: str, parts: list, config: dict, true_parts: str, truncated: str) -> Pipeline:
     components = [Component(name, f"model-{name}.safetensors", weights, flat=True) for name, weights in parts]
-    return Pipeline(kind=kind, title=title, path_must_contain="", true_parts=true_parts,
-                    truncated_parts=truncated,
-                    components=components, rule=RULE,
-                    documents={"config.json": config,
-                               "model.safetensors.index.json": index_document(components)})
+    return Pipeline(
+        kind=kind,
+        title=title,
+        path_must_contain="",
+        true_parts=true_parts,
+        truncated_parts=truncated,
+        components=components,
+        rule=RULE,
+        documents={"config.json": config, "model.safetensors.index.json": index_document(components)},
+    )
 
 
 def decay_rates(heads: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -105,8 +126,12 @@ def _mixer(layer: int) -> Iterator[Any]:
     prefix = f"model.language_model.layers.{layer}"
     if layer < LAYERS - 1:
         linear, values = f"{prefix}.linear_attn", VALUE_HEADS * 128
-        for name, rows in (("in_proj_qkv", MIXED), ("in_proj_z", values), ("in_proj_b", VALUE_HEADS),
-                           ("in_proj_a", VALUE_HEADS)):
+        for name, rows in (
+            ("in_proj_qkv", MIXED),
+            ("in_proj_z", values),
+            ("in_proj_b", VALUE_HEADS),
+            ("in_proj_a", VALUE_HEADS),
+        ):
             yield Drawn(f"{linear}.{name}.weight", (rows, HIDDEN), STD)
         yield Drawn(f"{linear}.conv1d.weight", (MIXED, 1, 4), QK_CONV_STD)
         yield from _decay(linear, VALUE_HEADS)
@@ -116,22 +141,29 @@ def _mixer(layer: int) -> Iterator[Any]:
     attention = f"{prefix}.self_attn"
     # Value heads get a standard deviation of 0.5: with larger ones the engine's prefill kernel, which rounds
     # its probabilities to BF16, leaves the tolerance in rows that see few keys.
-    for name, rows, columns in (("q_proj", 12288, HIDDEN), ("k_proj", 512, HIDDEN), ("v_proj", 512, HIDDEN),
-                                ("o_proj", HIDDEN, 6144), ("indexer.index_qk_proj", 640, HIDDEN)):
+    for name, rows, columns in (
+        ("q_proj", 12288, HIDDEN),
+        ("k_proj", 512, HIDDEN),
+        ("v_proj", 512, HIDDEN),
+        ("o_proj", HIDDEN, 6144),
+        ("indexer.index_qk_proj", 640, HIDDEN),
+    ):
         yield Drawn(f"{attention}.{name}.weight", (rows, columns), STD)
-    for name, size in (("q_norm", 256), ("k_norm", 256),
-                       ("indexer.q_layernorm", 128), ("indexer.k_layernorm", 128)):
+    for name, size in (("q_norm", 256), ("k_norm", 256), ("indexer.q_layernorm", 128), ("indexer.k_layernorm", 128)):
         yield Listed(f"{attention}.{name}.weight", (size,), (0.0,))
 
 
 def _experts(layer: int) -> Iterator[Any]:
     prefix, width = f"model.language_model.layers.{layer}.mlp", EXPERT_WIDTH
-    for name, shape in (("gate.weight", (EXPERTS, HIDDEN)), ("shared_expert_gate.weight", (1, HIDDEN)),
-                        ("experts.gate_up_proj", (EXPERTS, 2 * width, HIDDEN)),
-                        ("experts.down_proj", (EXPERTS, HIDDEN, width)),
-                        ("shared_expert.gate_proj.weight", (width, HIDDEN)),
-                        ("shared_expert.up_proj.weight", (width, HIDDEN)),
-                        ("shared_expert.down_proj.weight", (HIDDEN, width))):
+    for name, shape in (
+        ("gate.weight", (EXPERTS, HIDDEN)),
+        ("shared_expert_gate.weight", (1, HIDDEN)),
+        ("experts.gate_up_proj", (EXPERTS, 2 * width, HIDDEN)),
+        ("experts.down_proj", (EXPERTS, HIDDEN, width)),
+        ("shared_expert.gate_proj.weight", (width, HIDDEN)),
+        ("shared_expert.up_proj.weight", (width, HIDDEN)),
+        ("shared_expert.down_proj.weight", (HIDDEN, width)),
+    ):
         yield Drawn(f"{prefix}.{name}", shape, STD)
 
 
@@ -143,9 +175,9 @@ def _ngrams() -> Iterator[Any]:
     for name in ("norm_key", "norm_query", "norm_conv"):
         yield Listed(f"{prefix}.{name}.weight", (wide,), (0.0,))
     for part in range(NGRAM_PARTS):
-        yield Drawn(f"{prefix}.ple_embedding.ngram_embedding.shard_{part}.weight",
-                    (NGRAM_ROWS // NGRAM_PARTS, 160),
-                    STD)
+        yield Drawn(
+            f"{prefix}.ple_embedding.ngram_embedding.shard_{part}.weight", (NGRAM_ROWS // NGRAM_PARTS, 160), STD
+        )
 
 
 def _rank_layer(layer: int) -> Iterator[Any]:
@@ -155,8 +187,12 @@ def _rank_layer(layer: int) -> Iterator[Any]:
     if layer < LAYERS - 1:
         yield from _rank_linear(f"{prefix}.linear_attn")
     else:
-        for name, rows, columns in (("q_proj", 2048, NEXT_HIDDEN), ("k_proj", 256, NEXT_HIDDEN),
-                                    ("v_proj", 256, NEXT_HIDDEN), ("o_proj", NEXT_HIDDEN, 1024)):
+        for name, rows, columns in (
+            ("q_proj", 2048, NEXT_HIDDEN),
+            ("k_proj", 256, NEXT_HIDDEN),
+            ("v_proj", 256, NEXT_HIDDEN),
+            ("o_proj", NEXT_HIDDEN, 1024),
+        ):
             yield Drawn(f"{prefix}.self_attn.{name}.weight", (rows, columns), STD)
         for name in ("q_norm", "k_norm"):
             yield Listed(f"{prefix}.self_attn.{name}.weight", (256,), (0.0,))
@@ -174,8 +210,9 @@ def _rank_linear(prefix: str) -> Iterator[Any]:
     yield Drawn(f"{prefix}.in_proj_qkvz.weight", (2 * keys + 2 * values, NEXT_HIDDEN), STD)
     yield Drawn(f"{prefix}.in_proj_ba.weight", (2 * NEXT_VALUE_HEADS, NEXT_HIDDEN), STD)
     name = f"{prefix}.conv1d.weight"
-    yield Rows(name, (Drawn(f"{name}.qk", (2 * keys, 1, 4), QK_CONV_STD),
-                      Drawn(f"{name}.v", (values, 1, 4), VALUE_CONV_STD)))
+    yield Rows(
+        name, (Drawn(f"{name}.qk", (2 * keys, 1, 4), QK_CONV_STD), Drawn(f"{name}.v", (values, 1, 4), VALUE_CONV_STD))
+    )
     yield from _decay(prefix, NEXT_VALUE_HEADS)
     yield Listed(f"{prefix}.norm.weight", (128,), (1.0,))
     yield Drawn(f"{prefix}.out_proj.weight", (NEXT_HIDDEN, values), STD)
@@ -183,47 +220,115 @@ def _rank_linear(prefix: str) -> Iterator[Any]:
 
 def _next_config() -> dict[str, Any]:
     text = {
-        "model_type": "qwen4_exp_text", "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
+        "model_type": "qwen4_exp_text",
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS,
         "full_attention_interval": LAYERS,
         "layer_types": ["linear_attention"] * (LAYERS - 1) + ["full_attention"],
-        "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
         "max_position_embeddings": 262144,
-        "rms_norm_eps": 1e-6, "hidden_act": "silu", "output_gate_type": "sigmoid",
-        "linear_num_key_heads": QK_HEADS, "linear_num_value_heads": VALUE_HEADS, "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_experts": EXPERTS,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "output_gate_type": "sigmoid",
+        "linear_num_key_heads": QK_HEADS,
+        "linear_num_value_heads": VALUE_HEADS,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": EXPERTS,
         "num_experts_per_tok": 2,
-        "moe_intermediate_size": EXPERT_WIDTH, "shared_expert_intermediate_size": EXPERT_WIDTH,
+        "moe_intermediate_size": EXPERT_WIDTH,
+        "shared_expert_intermediate_size": EXPERT_WIDTH,
         "hc_count": HYPER,
-        "hc_lowrank": LOW_RANK, "ple_layer_ids": [2], "ple_embed_dim": HIDDEN, "ple_conv_kernel_size": 4,
-        "ngram_size": 3, "heads_per_ngram": 8, "ngram_vocab_size_base": 4096,
-        "make_ngram_vocab_size_divisible_by": 128, "split_ngram_parts": NGRAM_PARTS, "indexer_n_heads": 4,
-        "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 4,
-        "bos_token_id": 1, "eos_token_id": 2, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 0,
-        "attention_bias": False, "tie_word_embeddings": False, "initializer_range": STD, "dtype": "bfloat16",
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "mrope_interleaved": True,
-                            "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25}}
-    vision = {"deepstack_visual_indexes": [], "depth": 1, "hidden_size": 64, "num_heads": 1,
-              "intermediate_size": 64, "out_hidden_size": HIDDEN}
-    return {"architectures": ["Qwen4ExpForConditionalGeneration"], "model_type": "qwen4_exp",
-            "tie_word_embeddings": False, "dtype": "bfloat16", "image_token_id": 32000,
-            "video_token_id": 32001,
-            "vision_start_token_id": 32002, "vision_end_token_id": 32003, "text_config": text,
-            "vision_config": vision}
+        "hc_lowrank": LOW_RANK,
+        "ple_layer_ids": [2],
+        "ple_embed_dim": HIDDEN,
+        "ple_conv_kernel_size": 4,
+        "ngram_size": 3,
+        "heads_per_ngram": 8,
+        "ngram_vocab_size_base": 4096,
+        "make_ngram_vocab_size_divisible_by": 128,
+        "split_ngram_parts": NGRAM_PARTS,
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 128,
+        "indexer_budget": 2048,
+        "indexer_compress_ratio": 4,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "mamba_ssm_dtype": "float32",
+        "mtp_num_hidden_layers": 0,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "initializer_range": STD,
+        "dtype": "bfloat16",
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e7,
+            "mrope_interleaved": True,
+            "mrope_section": [11, 11, 10],
+            "partial_rotary_factor": 0.25,
+        },
+    }
+    vision = {
+        "deepstack_visual_indexes": [],
+        "depth": 1,
+        "hidden_size": 64,
+        "num_heads": 1,
+        "intermediate_size": 64,
+        "out_hidden_size": HIDDEN,
+    }
+    return {
+        "architectures": ["Qwen4ExpForConditionalGeneration"],
+        "model_type": "qwen4_exp",
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "image_token_id": 32000,
+        "video_token_id": 32001,
+        "vision_start_token_id": 32002,
+        "vision_end_token_id": 32003,
+        "text_config": text,
+        "vision_config": vision,
+    }
 
 
 def _rank_config() -> dict[str, Any]:
     return {
-        "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "dtype": "bfloat16",
-        "hidden_size": NEXT_HIDDEN, "num_hidden_layers": LAYERS, "full_attention_interval": LAYERS,
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "dtype": "bfloat16",
+        "hidden_size": NEXT_HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "full_attention_interval": LAYERS,
         "layer_types": ["linear_attention"] * (LAYERS - 1) + ["full_attention"],
-        "linear_num_key_heads": NEXT_QK_HEADS, "linear_num_value_heads": NEXT_VALUE_HEADS,
-        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "partial_rotary_factor": 0.25,
-        "rope_theta": 1e7, "num_experts": EXPERTS, "num_experts_per_tok": 2,
+        "linear_num_key_heads": NEXT_QK_HEADS,
+        "linear_num_value_heads": NEXT_VALUE_HEADS,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 1e7,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 2,
         "moe_intermediate_size": NEXT_WIDTH,
-        "shared_expert_intermediate_size": NEXT_WIDTH, "intermediate_size": NEXT_WIDTH,
+        "shared_expert_intermediate_size": NEXT_WIDTH,
+        "intermediate_size": NEXT_WIDTH,
         "norm_topk_prob": True,
-        "decoder_sparse_step": 1, "mlp_only_layers": [], "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6,
-        "hidden_act": "silu", "max_position_embeddings": 262144, "bos_token_id": 1, "eos_token_id": 2,
-        "tie_word_embeddings": False, "attention_bias": False, "initializer_range": STD}
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "vocab_size": VOCABULARY,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "max_position_embeddings": 262144,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "initializer_range": STD,
+    }

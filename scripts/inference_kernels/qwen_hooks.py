@@ -29,8 +29,9 @@ ATTENTION_NEEDS = ("self", "q", "layer", "forward_batch", "topk_indices")
 TARGETS = (
     Target(f"{INDEXER}._forward_impl", ("self", "forward_batch", "indexer_metadata"), "around_indexer"),
     Target(f"{INDEXER}.select_prefill_tokens", ("self", "q", "query_positions"), "around_prefill_index"),
-    Target(f"{INDEXER}.select_decode_tokens", ("self", "q", "query_positions", "defer_expansion"),
-           "around_decode_index"),
+    Target(
+        f"{INDEXER}.select_decode_tokens", ("self", "q", "query_positions", "defer_expansion"), "around_decode_index"
+    ),
     Target(f"{BACKEND}.forward_extend", ATTENTION_NEEDS, "around_extend"),
     Target(f"{BACKEND}.forward_decode", ATTENTION_NEEDS, "around_decode"),
 )
@@ -65,8 +66,7 @@ class QwenHooks(LanguageHooks):
             self.safely(INDEX, lambda: self._record_index(method, metadata, call, before["q"], result))
         return result
 
-    def _record_index(self, method: str, metadata: Any, call: dict, q: "torch.Tensor",
-                      result: "torch.Tensor") -> None:
+    def _record_index(self, method: str, metadata: Any, call: dict, q: "torch.Tensor", result: "torch.Tensor") -> None:
         rows, pool = metadata.token_to_batch_idx.numel(), metadata.token_to_kv_pool
         layer, notes = call["self"].layer_id, []
         lengths, size = metadata.sequence_lengths.int(), pool.qsa_compressed_page_size
@@ -80,17 +80,29 @@ class QwenHooks(LanguageHooks):
         if result.shape[0] > rows:
             notes.append(f"{result.shape[0] - rows} padding rows dropped")
         if result.shape[1] != TOPK:
-            notes.append(
-                "block ids recovered from the engine's token ids, whose other tokens are the incomplete "
-                "block")
-        notes += ["block ids sorted; the engine's order is in auxiliary",
-                  "index pages renumbered in order of first use, unused rows of a page kept"]
+            notes.append("block ids recovered from the engine's token ids, whose other tokens are the incomplete block")
+        notes += [
+            "block ids sorted; the engine's order is in auxiliary",
+            "index pages renumbered in order of first use, unused rows of a page kept",
+        ]
         cache = pool.get_qsa_compressed_k_buffer(layer).reshape(-1, size, q.shape[-1])
-        inputs = {"q_index": q[:rows, :INDEX_HEADS], "k_index_cache": cache[order], "page_table": pages,
-                  "seq_lens": lengths, "query_seq": metadata.token_to_batch_idx.int(), "query_pos": positions}
-        self.record(INDEX, inputs, {"block_ids": ids}, layer=layer, notes=notes,
-                    path=f"QSAIndexer._forward_impl -> {method}",
-                    auxiliary={"engine_ids": result[:rows].int()})
+        inputs = {
+            "q_index": q[:rows, :INDEX_HEADS],
+            "k_index_cache": cache[order],
+            "page_table": pages,
+            "seq_lens": lengths,
+            "query_seq": metadata.token_to_batch_idx.int(),
+            "query_pos": positions,
+        }
+        self.record(
+            INDEX,
+            inputs,
+            {"block_ids": ids},
+            layer=layer,
+            notes=notes,
+            path=f"QSAIndexer._forward_impl -> {method}",
+            auxiliary={"engine_ids": result[:rows].int()},
+        )
 
     def around_extend(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         return self._attend("forward_extend", original, args, kwargs)
@@ -121,27 +133,45 @@ class QwenHooks(LanguageHooks):
         ids = block_ids(before["ids"], positions)
         size = pool.qsa_compressed_page_size * pool.qsa_compress_ratio
         pages, order = reached_pages(metadata.token_slot_table, ids, sequences, positions, size)
-        q, output = (tensor.reshape(-1, layer.tp_q_head_num, HEAD_DIM)
-                     [:rows] for tensor in (before["q"], result))
-        caches = [buffer.reshape(-1, size, *buffer.shape[1:])[order]
-                  for buffer in (pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id))]
-        notes = [f"pages of {size} tokens renumbered in order of first use; those that no row reads are left "
-                 "out and are -1 in page_table", "block ids sorted"]
+        q, output = (tensor.reshape(-1, layer.tp_q_head_num, HEAD_DIM)[:rows] for tensor in (before["q"], result))
+        caches = [
+            buffer.reshape(-1, size, *buffer.shape[1:])[order]
+            for buffer in (pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id))
+        ]
+        notes = [
+            f"pages of {size} tokens renumbered in order of first use; those that no row reads are left "
+            "out and are -1 in page_table",
+            "block ids sorted",
+        ]
         if before["q"].shape[0] > rows:
             notes.append(f"{before['q'].shape[0] - rows} padding rows dropped")
         ranks = self.ranks
         k_cache, v_cache = (key_heads(ranks, cache) for cache in caches)
-        inputs = {"q": ranks.cat(q, 1), "k_cache": k_cache, "v_cache": v_cache, "block_ids": ids,
-                  "page_table": pages, "seq_lens": lengths, "query_seq": sequences, "query_pos": positions,
-                  "sm_scale": float(layer.scaling)}
-        self.record(ATTENTION, inputs, {"output": ranks.cat(output, 1)}, layer=layer.layer_id, notes=notes,
-                    path=f"HybridLinearAttnBackend -> QwenSparseAttnBackend.{method}")
+        inputs = {
+            "q": ranks.cat(q, 1),
+            "k_cache": k_cache,
+            "v_cache": v_cache,
+            "block_ids": ids,
+            "page_table": pages,
+            "seq_lens": lengths,
+            "query_seq": sequences,
+            "query_pos": positions,
+            "sm_scale": float(layer.scaling),
+        }
+        self.record(
+            ATTENTION,
+            inputs,
+            {"output": ranks.cat(output, 1)},
+            layer=layer.layer_id,
+            notes=notes,
+            path=f"HybridLinearAttnBackend -> QwenSparseAttnBackend.{method}",
+        )
 
 
 def key_heads(ranks: Ranks, cache: "torch.Tensor") -> "torch.Tensor":
     """All key heads of a cache [pages, size, heads, dim]; ranks beyond the number of heads hold copies."""
     whole = ranks.cat(cache, 2)
-    return whole[:, :, ::max(1, whole.shape[2] // KV_HEADS)]
+    return whole[:, :, :: max(1, whole.shape[2] // KV_HEADS)]
 
 
 def block_ids(selected: "torch.Tensor", positions: "torch.Tensor") -> "torch.Tensor":
@@ -152,37 +182,38 @@ def block_ids(selected: "torch.Tensor", positions: "torch.Tensor") -> "torch.Ten
     token ids, all four tokens of each and exactly those of the incomplete block.
     """
     import torch
+
     complete = ((positions + 1) // BLOCK)[:, None]
     count = complete.clamp(max=TOPK)
     ordered = torch.where(selected < 0, NONE, selected).int().sort(1).values
-    first = ordered if selected.shape[1] == TOPK else ordered[:, :TOPK * BLOCK:BLOCK] // BLOCK
+    first = ordered if selected.shape[1] == TOPK else ordered[:, : TOPK * BLOCK : BLOCK] // BLOCK
     ids = torch.where(torch.arange(TOPK, device=first.device) < count, first, NONE)
     lanes = torch.arange(BLOCK, device=first.device, dtype=torch.int32)
     if selected.shape[1] == TOPK:
         expected = ids
     else:
         body = torch.where(ids[..., None] < NONE, ids[..., None] * BLOCK + lanes, NONE).flatten(1)
-        tail = complete * BLOCK + lanes[:BLOCK - 1]
+        tail = complete * BLOCK + lanes[: BLOCK - 1]
         expected = torch.cat([body, torch.where(tail <= positions[:, None], tail, NONE)], 1).sort(1).values
     real = ids < NONE
     distinct = (ids[:, 1:] > ids[:, :-1]) | ~real[:, 1:]
-    if not (torch.equal(ordered, expected.int()) and distinct.all()
-            and (ids[real] < complete.expand_as(ids)[real]).all()):
-        raise refuse(
-    "different complete blocks, and the tokens of the incomplete one",
-    "another selection",
-     INDEX)
+    if not (
+        torch.equal(ordered, expected.int()) and distinct.all() and (ids[real] < complete.expand_as(ids)[real]).all()
+    ):
+        raise refuse("different complete blocks, and the tokens of the incomplete one", "another selection", INDEX)
     return torch.where(real, ids, -1).int()
 
 
-def index_pages(slot_table: "torch.Tensor", lengths: "torch.Tensor", size: int
-                ) -> tuple["torch.Tensor", "torch.Tensor"]:
+def index_pages(
+    slot_table: "torch.Tensor", lengths: "torch.Tensor", size: int
+) -> tuple["torch.Tensor", "torch.Tensor"]:
     """Every page that holds a complete block: table [sequences, pages] in new numbers, -1 beyond, and cache
     pages.
 
     slot_table: [sequences, tokens] cache slots of tokens. size: index keys of a page, each of four tokens.
     """
     import torch
+
     physical = logical_pages(slot_table, size * BLOCK)
     needed = -(-(lengths // BLOCK) // size)
     width = max(1, int(needed.max()))
@@ -190,10 +221,12 @@ def index_pages(slot_table: "torch.Tensor", lengths: "torch.Tensor", size: int
     return remap_pages(torch.where(column < needed[:, None], physical[:, :width], -1))
 
 
-def reached_pages(slot_table: "torch.Tensor", ids: "torch.Tensor", sequences: "torch.Tensor",
-                  positions: "torch.Tensor", size: int) -> tuple["torch.Tensor", "torch.Tensor"]:
+def reached_pages(
+    slot_table: "torch.Tensor", ids: "torch.Tensor", sequences: "torch.Tensor", positions: "torch.Tensor", size: int
+) -> tuple["torch.Tensor", "torch.Tensor"]:
     """The pages that some row reads: of its blocks, and of its incomplete block if there is one."""
     import torch
+
     physical = logical_pages(slot_table, size)
     reached = torch.zeros_like(physical, dtype=torch.bool)
     rows = sequences.long()[:, None].expand_as(ids)

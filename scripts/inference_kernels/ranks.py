@@ -23,13 +23,14 @@ class Ranks:
         With one rank the tensor itself. Every rank gets the result; only rank 0 writes it.
         """
         import torch
+
         if self.size == 1:
             return tensor
         local = tensor.detach().cpu().movedim(dim, 0).contiguous()
         sizes: list[int] = [0] * self.size
         torch.distributed.all_gather_object(sizes, local.shape[0], group=self.group)
         padded = local.new_zeros((max(sizes), *local.shape[1:]))
-        padded[:local.shape[0]] = local
+        padded[: local.shape[0]] = local
         parts = [torch.empty_like(padded) for _ in sizes]
         # Bytes, because the group's backend does not know every dtype.
         torch.distributed.all_gather([_as_bytes(part) for part in parts], _as_bytes(padded), group=self.group)
@@ -39,11 +40,13 @@ class Ranks:
 
 def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":
     import torch
+
     return tensor.reshape(-1).view(torch.uint8)
 
 
 def engine_ranks() -> Ranks:
     """The tensor-parallel ranks of the SGLang worker this runs in; call it once the engine is initialised."""
     from sglang.srt.distributed import get_tp_group
+
     group = get_tp_group()
     return Ranks(group.world_size, group.rank_in_group, group.cpu_group) if group.world_size > 1 else Ranks()

@@ -37,8 +37,12 @@ class Recorder:
         """The recorder of the run that the launcher named in the environment."""
         run = os.environ.get(RUN_VARIABLE)
         if not run:
-            raise CaptureError(expected=f"a capture run in {RUN_VARIABLE}", found="nothing", where="environment",
-                               remedy="start the engine through the capture script")
+            raise CaptureError(
+                expected=f"a capture run in {RUN_VARIABLE}",
+                found="nothing",
+                where="environment",
+                remedy="start the engine through the capture script",
+            )
         return cls(Path(run))
 
     def request(self) -> dict[str, Any] | None:
@@ -59,14 +63,26 @@ class Recorder:
         """Leave an exception of a hook for the launcher: raised in the worker it would only kill the engine."""
         folder = self.run / "errors"
         folder.mkdir(exist_ok=True)
-        write_json(folder / f"{len(list(folder.iterdir())):04d}.json", {
-            "where": where, "message": f"{type(error).__name__}: {error}",
-            "traceback": "".join(traceback.format_exception(error))})
+        write_json(
+            folder / f"{len(list(folder.iterdir())):04d}.json",
+            {
+                "where": where,
+                "message": f"{type(error).__name__}: {error}",
+                "traceback": "".join(traceback.format_exception(error)),
+            },
+        )
 
-    def record(self, definition: str, inputs: dict[str, Any], outputs: dict[str, "torch.Tensor"], *,
-               operation: dict[str, Any], adaptations: list[str],
-               auxiliary: dict[str, "torch.Tensor"] | None = None,
-               generated: dict[str, dict[str, Any]] | None = None) -> str:
+    def record(
+        self,
+        definition: str,
+        inputs: dict[str, Any],
+        outputs: dict[str, "torch.Tensor"],
+        *,
+        operation: dict[str, Any],
+        adaptations: list[str],
+        auxiliary: dict[str, "torch.Tensor"] | None = None,
+        generated: dict[str, dict[str, Any]] | None = None,
+    ) -> str:
         """Store one call and return its workload UUID; a call with the same inputs is stored once.
 
         inputs: tensors, and Python numbers for scalar inputs, under the definition's names, values as they were
@@ -80,21 +96,32 @@ class Recorder:
         notes = list(adaptations) + _stride_notes(inputs | outputs)
         for name in generated or {}:
             if not hasattr(inputs.get(name), "shape"):
-                raise CaptureError(expected="recipes of tensor inputs", found=name, where=definition,
-                                   remedy="correct the hook's mapping")
+                raise CaptureError(
+                    expected="recipes of tensor inputs",
+                    found=name,
+                    where=definition,
+                    remedy="correct the hook's mapping",
+                )
         stored = {name: self._input(definition, value) for name, value in inputs.items()}
         uuid = workload_uuid(definition, stored)
         path = self.run / "calls" / f"{uuid}.json"
         if path.exists():
             return uuid
         record = {
-            "workload": uuid, "definition": definition, "class": self.settings["class"],
-            "model": self.settings["model"], "engine": self.settings["engine"],
-            "hardware": self.settings["hardware"], "request": self.request(), "operation": operation,
-            "adaptations": notes, "outputs": self._save(definition, outputs),
+            "workload": uuid,
+            "definition": definition,
+            "class": self.settings["class"],
+            "model": self.settings["model"],
+            "engine": self.settings["engine"],
+            "hardware": self.settings["hardware"],
+            "request": self.request(),
+            "operation": operation,
+            "adaptations": notes,
+            "outputs": self._save(definition, outputs),
             "auxiliary": self._save(definition, auxiliary or {}),
-            "statistics": {name: statistics(value) for name, value in (inputs | outputs).items()
-                           if hasattr(value, "shape")},
+            "statistics": {
+                name: statistics(value) for name, value in (inputs | outputs).items() if hasattr(value, "shape")
+            },
         }
         if generated:
             record["generated"] = generated
@@ -109,23 +136,34 @@ class Recorder:
     def _check(self, contract: dict, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, int]:
         for kind, values in (("inputs", inputs), ("outputs", outputs)):
             if list(values) != list(contract[kind]):
-                raise CaptureError(expected=f"{kind} {list(contract[kind])}", found=f"{list(values)}",
-                                   where=contract["name"], remedy="correct the hook's mapping")
+                raise CaptureError(
+                    expected=f"{kind} {list(contract[kind])}",
+                    found=f"{list(values)}",
+                    where=contract["name"],
+                    remedy="correct the hook's mapping",
+                )
         shapes = {name: tuple(getattr(inputs[name], "shape", ())) for name, _ in tensor_inputs(contract)}
         try:
             axes = infer_axes(contract, shapes, contract["name"])
         except SchemaError as error:
-            raise CaptureError(expected=error.expected, found=error.found, where=error.where,
-                               remedy="correct the hook's mapping") from error
+            raise CaptureError(
+                expected=error.expected, found=error.found, where=error.where, remedy="correct the hook's mapping"
+            ) from error
         every = axes | const_axes(contract)
         for name, spec in (contract["inputs"] | contract["outputs"]).items():
             value = (inputs | outputs)[name]
-            found = (tuple(value.shape), str(value.dtype).removeprefix("torch.")) if hasattr(value, "shape") \
+            found = (
+                (tuple(value.shape), str(value.dtype).removeprefix("torch."))
+                if hasattr(value, "shape")
                 else (None, spec["dtype"])
+            )
             if found != (resolve_shape(spec, every), spec["dtype"]):
-                raise CaptureError(expected=f"{name} {resolve_shape(spec, every)} {spec['dtype']}",
-                                   found=f"{found[0]} {found[1]}", where=contract["name"],
-                                   remedy="correct the hook's mapping")
+                raise CaptureError(
+                    expected=f"{name} {resolve_shape(spec, every)} {spec['dtype']}",
+                    found=f"{found[0]} {found[1]}",
+                    where=contract["name"],
+                    remedy="correct the hook's mapping",
+                )
         return axes
 
     def _input(self, definition: str, value: Any) -> dict[str, Any]:
@@ -142,5 +180,8 @@ class Recorder:
 
 
 def _stride_notes(tensors: dict[str, Any]) -> list[str]:
-    return [f"{name}: strides {list(value.stride())} made contiguous, values unchanged"
-            for name, value in tensors.items() if hasattr(value, "shape") and not value.is_contiguous()]
+    return [
+        f"{name}: strides {list(value.stride())} made contiguous, values unchanged"
+        for name, value in tensors.items()
+        if hasattr(value, "shape") and not value.is_contiguous()
+    ]

@@ -27,8 +27,7 @@ def workload_uuid(definition: str, inputs: dict[str, dict[str, Any]]) -> str:
     content = {}
     for name, item in inputs.items():
         if item["type"] == "safetensors":
-            item = {"sha256": Path(item["path"]).stem, "tensor_key": item["tensor_key"],
-                    "type": "safetensors"}
+            item = {"sha256": Path(item["path"]).stem, "tensor_key": item["tensor_key"], "type": "safetensors"}
         content[name] = item
     return str(uuid.uuid5(NAMESPACE, f"{definition}\n{canonical_json(content)}"))
 
@@ -89,12 +88,12 @@ def write_captures(root: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def write_workloads(root: Path, definition: dict, workloads: Iterable[dict[str, Any]]) -> None:
-    rows = [workload_line(definition["name"], workload) for workload in sorted(workloads,
-                                                                               key=lambda w: w["uuid"])]
+    rows = [workload_line(definition["name"], workload) for workload in sorted(workloads, key=lambda w: w["uuid"])]
     write_jsonl(workload_file(root, definition), rows)
 
 
 def record_tensors(record: dict[str, Any]) -> dict[str, str]:
     """Paths of the saved tensors of a record, by `outputs.<name>` or `auxiliary.<name>`."""
-    return {f"{group}.{name}": item["path"] for group in ("outputs", "auxiliary")
-            for name, item in record[group].items()}
+    return {
+        f"{group}.{name}": item["path"] for group in ("outputs", "auxiliary") for name, item in record[group].items()
+    }

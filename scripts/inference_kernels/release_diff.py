@@ -74,8 +74,12 @@ def _rows(content: bytes, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _malformed(where: str, found: str) -> SchemaError:
-    return SchemaError(expected="the form of a release", found=found, where=where,
-                       remedy="check that release with check_workload_inputs.py")
+    return SchemaError(
+        expected="the form of a release",
+        found=found,
+        where=where,
+        remedy="check that release with check_workload_inputs.py",
+    )
 
 
 def _add_document(things: dict[str, Things], top: str, value: Any, where: str) -> None:
@@ -140,8 +144,7 @@ def _words(kind: str, value: Any) -> str:
 
 def _fields(kind: str, old: dict, new: dict) -> list[str]:
     """The keys that differ; for a tolerance, whose values decide what passes, with both values."""
-    keys = [key for key in sorted(set(old) | set(new))
-            if canonical_json(old.get(key)) != canonical_json(new.get(key))]
+    keys = [key for key in sorted(set(old) | set(new)) if canonical_json(old.get(key)) != canonical_json(new.get(key))]
     if kind == "tolerance":
         return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys]
     return [part for key in keys for part in _parts(key, old.get(key), new.get(key))]
@@ -151,8 +154,9 @@ def _parts(key: str, old: Any, new: Any) -> list[str]:
     """`inputs.q` instead of `inputs` where only some entries of an object differ."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return [key]
-    names = [name for name in sorted(set(old) | set(new))
-             if canonical_json(old.get(name)) != canonical_json(new.get(name))]
+    names = [
+        name for name in sorted(set(old) | set(new)) if canonical_json(old.get(name)) != canonical_json(new.get(name))
+    ]
     return [f"{key}.{name}" for name in names]
 
 

@@ -34,12 +34,19 @@ class Replayed:
     @property
     def errors(self) -> dict[str, Any]:
         """Figures of each output as they go into a capture record."""
-        return {name: {key: value for key, value in result.to_json().items() if key != "worst"}
-                for name, result in (self.comparisons or {}).items()}
+        return {
+            name: {key: value for key, value in result.to_json().items() if key != "worst"}
+            for name, result in (self.comparisons or {}).items()
+        }
 
 
-def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str,
-                load: Callable[[Path, str], "torch.Tensor"] = load_tensor) -> dict[str, Any]:
+def load_inputs(
+    definition: dict,
+    workload: dict,
+    resolve: Resolver,
+    device: str,
+    load: Callable[[Path, str], "torch.Tensor"] = load_tensor,
+) -> dict[str, Any]:
     """Inputs by name, in definition order: tensors on `device`, scalars as they are."""
     values = {}
     for name in definition["inputs"]:
@@ -48,8 +55,9 @@ def load_inputs(definition: dict, workload: dict, resolve: Resolver, device: str
     return values
 
 
-def replay_call(definition: dict, workload: dict, record: dict, task: Task, resolve: Resolver,
-                device: str) -> dict[str, Comparison]:
+def replay_call(
+    definition: dict, workload: dict, record: dict, task: Task, resolve: Resolver, device: str
+) -> dict[str, Comparison]:
     """Reference on the captured inputs against the saved outputs, under the task's tolerance.
 
     resolve: path in a record -> file. Returns one Comparison for each output.
@@ -66,16 +74,24 @@ def replay_call(definition: dict, workload: dict, record: dict, task: Task, reso
 def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
     """The reference's outputs, checked for the declared shape and dtype (ReplayError), contiguous."""
     import torch
+
     axes = const_axes(definition) | workload["axes"]
     with torch.inference_mode():
         results = call_reference(definition, inputs)
     for name, spec in definition["outputs"].items():
         result, expected = results[name], f"{resolve_shape(spec, axes)} {spec['dtype']}"
-        found = f"{tuple(result.shape)} {str(result.dtype).removeprefix('torch.')}" \
-            if isinstance(result, torch.Tensor) else type(result).__name__
+        found = (
+            f"{tuple(result.shape)} {str(result.dtype).removeprefix('torch.')}"
+            if isinstance(result, torch.Tensor)
+            else type(result).__name__
+        )
         if found != expected:
-            raise ReplayError(expected=f"output {name} {expected}", found=found,
-                              where=f"reference of {definition['name']}", remedy="correct the reference")
+            raise ReplayError(
+                expected=f"output {name} {expected}",
+                found=found,
+                where=f"reference of {definition['name']}",
+                remedy="correct the reference",
+            )
         results[name] = result.contiguous()
     return results
 
@@ -83,17 +99,22 @@ def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) 
 def require_device(device: str) -> None:
     """EnvironmentMissing unless torch can compute on `device`."""
     import torch
+
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise EnvironmentMissing(expected=f"a device {device}", found=str(error).splitlines()[0],
-                                 where="torch",
-                                 remedy="use --device cpu, or a torch build for this GPU") from error
+        raise EnvironmentMissing(
+            expected=f"a device {device}",
+            found=str(error).splitlines()[0],
+            where="torch",
+            remedy="use --device cpu, or a torch build for this GPU",
+        ) from error
 
 
 def count_workloads(root: Path, only: str | None = None) -> int:
-    return sum(len(read_workloads(root, read_definition(path))) for path in definition_files(root)
-               if only in (None, path.stem))
+    return sum(
+        len(read_workloads(root, read_definition(path))) for path in definition_files(root) if only in (None, path.stem)
+    )
 
 
 def replay_root(root: Path, device: str, only: str | None = None) -> Iterator[Replayed]:
@@ -107,8 +128,7 @@ def replay_root(root: Path, device: str, only: str | None = None) -> Iterator[Re
             yield _replay_workload(root, definition, workload, records.get(workload["uuid"]), device)
 
 
-def _replay_workload(root: Path, definition: dict, workload: dict, record: dict | None,
-                     device: str) -> Replayed:
+def _replay_workload(root: Path, definition: dict, workload: dict, record: dict | None, device: str) -> Replayed:
     name, uuid = definition["name"], workload["uuid"]
     if record is None:
         return Replayed(name, uuid, "unknown", "error", "no capture record; run check_workload_inputs.py")
@@ -120,8 +140,9 @@ def _replay_workload(root: Path, definition: dict, workload: dict, record: dict 
         missing = missing_input(root, name, workload) or missing_tensor(root, name, uuid, outputs)
         if missing:
             return Replayed(name, uuid, data_class, "skipped", missing)
-        comparisons = replay_call(definition, workload, record, read_task(root, name),
-                                  lambda path: blob_path(root, path, name, uuid), device)
+        comparisons = replay_call(
+            definition, workload, record, read_task(root, name), lambda path: blob_path(root, path, name, uuid), device
+        )
     except DatasetError as error:
         return Replayed(name, uuid, data_class, "error", error.line())
     wrong = [f"{output}: {result.describe()}" for output, result in comparisons.items() if not result.passed]

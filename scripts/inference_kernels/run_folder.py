@@ -43,12 +43,17 @@ class RunFolder:
             run._discard_unlisted()
             return run
         if root.exists() and any(root.iterdir()):
-            raise CaptureError(expected="a new or empty folder, or a run with its manifest.json",
-                               found=f"other files, such as {next(root.iterdir()).name}", where=str(root),
-                               remedy="choose another --output-root, or remove the folder")
+            raise CaptureError(
+                expected="a new or empty folder, or a run with its manifest.json",
+                found=f"other files, such as {next(root.iterdir()).name}",
+                where=str(root),
+                remedy="choose another --output-root, or remove the folder",
+            )
         root.mkdir(parents=True, exist_ok=True)
-        run = cls(root, {"format": FORMAT, "version": VERSION, "complete": False, "settings": settings,
-                         "cases": {}, "files": {}})
+        run = cls(
+            root,
+            {"format": FORMAT, "version": VERSION, "complete": False, "settings": settings, "cases": {}, "files": {}},
+        )
         run._save()
         return run
 
@@ -66,16 +71,23 @@ class RunFolder:
         CaptureError if the run is complete: its validation would not cover what comes now.
         """
         if self.manifest["complete"]:
-            raise CaptureError(expected="a run that is not complete", found=f"a new case {case}",
-                               where=str(self.root), remedy="import the run, or capture into another folder")
+            raise CaptureError(
+                expected="a run that is not complete",
+                found=f"a new case {case}",
+                where=str(self.root),
+                remedy="import the run, or capture into another folder",
+            )
         write_json(self.root / REQUEST, {"case": case} | request)
 
     def finish_case(self, case: str, images: list[str], seconds: float) -> None:
         """List the files of the case; CaptureError if a hook failed."""
         self.raise_hook_errors()
         counts = self.root / "counts" / f"{case}.json"
-        self.manifest["cases"][case] = {"images": images, "seconds": round(seconds, 3),
-                                        "counts": read_json(counts) if counts.exists() else {}}
+        self.manifest["cases"][case] = {
+            "images": images,
+            "seconds": round(seconds, 3),
+            "counts": read_json(counts) if counts.exists() else {},
+        }
         (self.root / REQUEST).unlink(missing_ok=True)
         self._list_new_files()
         self._save()
@@ -84,8 +96,12 @@ class RunFolder:
         errors = sorted((self.root / "errors").glob("*.json"))
         if errors:
             first = read_json(errors[0])
-            raise CaptureError(expected="hooks that run", found=first["message"], where=first["where"],
-                               remedy=f"see {errors[0]} for the traceback; correct the hook and resume")
+            raise CaptureError(
+                expected="hooks that run",
+                found=first["message"],
+                where=first["where"],
+                remedy=f"see {errors[0]} for the traceback; correct the hook and resume",
+            )
 
     def operator_counts(self) -> dict[str, int]:
         """Calls seen of each definition over all finished cases."""
@@ -101,9 +117,12 @@ class RunFolder:
         captured = {read_json(path)["record"]["definition"] for path in self.calls()}
         missing = [f"{name} ({counts.get(name, 0)} calls seen)" for name in expected if name not in captured]
         if missing:
-            raise CaptureError(expected="at least one captured call of every expected operator",
-                               found=f"none of {', '.join(missing)}", where=str(self.root),
-                               remedy="check the hooks and the steps and layers that are captured")
+            raise CaptureError(
+                expected="at least one captured call of every expected operator",
+                found=f"none of {', '.join(missing)}",
+                where=str(self.root),
+                remedy="check the hooks and the steps and layers that are captured",
+            )
 
     def calls(self) -> list[Path]:
         return sorted((self.root / "calls").glob("*.json"))
@@ -118,9 +137,12 @@ class RunFolder:
         for key in sorted(set(settings) | set(self.settings)):
             old, new = self.settings.get(key), settings.get(key)
             if canonical_json(old) != canonical_json(new):
-                raise CaptureError(expected=f"the settings of the run that is resumed ({key}: {old})",
-                                   found=f"{new}", where=str(self.root / MANIFEST),
-                                   remedy="use the same command, or another --output-root")
+                raise CaptureError(
+                    expected=f"the settings of the run that is resumed ({key}: {old})",
+                    found=f"{new}",
+                    where=str(self.root / MANIFEST),
+                    remedy="use the same command, or another --output-root",
+                )
 
     def _discard_unlisted(self) -> None:
         for relative in unlisted_files(self.root, self.manifest):
@@ -141,18 +163,25 @@ def read_manifest(root: Path) -> dict[str, Any]:
     manifest = parse_json(read_text(path), str(path))
     found = (manifest.get("format"), manifest.get("version")) if isinstance(manifest, dict) else None
     if found != (FORMAT, VERSION):
-        raise CaptureError(expected=f"{FORMAT}, version {VERSION}", found=str(found), where=str(path),
-                           remedy="pass the folder of a capture run of this version")
-    if not MANIFEST_KEYS <= set(manifest):
-        raise CaptureError(expected=f"the keys {sorted(MANIFEST_KEYS)}", found=f"{sorted(manifest)}",
-                           where=str(path), remedy="capture again")
+        raise CaptureError(
+            expected=f"{FORMAT}, version {VERSION}",
+            found=str(found),
+            where=str(path),
+            remedy="pass the folder of a capture run of this version",
+        )
+    if not set(manifest) >= MANIFEST_KEYS:
+        raise CaptureError(
+            expected=f"the keys {sorted(MANIFEST_KEYS)}",
+            found=f"{sorted(manifest)}",
+            where=str(path),
+            remedy="capture again",
+        )
     return manifest
 
 
 def files_below(root: Path) -> list[str]:
     """Relative POSIX paths of all files below `root` (links too) but the manifest, sorted."""
-    found = [Path(folder, name).relative_to(root).as_posix()
-             for folder, _, names in os.walk(root) for name in names]
+    found = [Path(folder, name).relative_to(root).as_posix() for folder, _, names in os.walk(root) for name in names]
     return sorted(name for name in found if name != MANIFEST)
 
 

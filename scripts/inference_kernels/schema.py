@@ -43,10 +43,14 @@ def unknown_keys(kind: str, value: dict[str, Any], where: str) -> list[SchemaErr
         for place, item in _matches(value, pattern.split(".") if pattern else []):
             for key in sorted(set(item) - set(keys.split())) if isinstance(item, dict) else ():
                 near = difflib.get_close_matches(key, keys.split(), 1)
-                errors.append(SchemaError(
-                    expected=f"one of: {', '.join(keys.split())}", found=f"unknown key {place + key!r}",
-                    where=where,
-                    remedy=f"did you mean {near[0]!r}?" if near else "remove it"))
+                errors.append(
+                    SchemaError(
+                        expected=f"one of: {', '.join(keys.split())}",
+                        found=f"unknown key {place + key!r}",
+                        where=where,
+                        remedy=f"did you mean {near[0]!r}?" if near else "remove it",
+                    )
+                )
     return errors
 
 
@@ -54,13 +58,18 @@ def _matches(value: Any, parts: list[str], place: str = "") -> list[tuple[str, A
     if not parts:
         return [(place, value)]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [match for name, item in items if parts[0] in ("*", name)
-            for match in _matches(item, parts[1:], f"{place}{name}.")]
+    return [
+        match
+        for name, item in items
+        if parts[0] in ("*", name)
+        for match in _matches(item, parts[1:], f"{place}{name}.")
+    ]
 
 
 @cache
 def _validator(name: str) -> Any:
     import jsonschema
+
     schema = read_json(SCHEMAS / f"{name}.schema.json")
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -68,10 +77,15 @@ def _validator(name: str) -> Any:
 
 def schema_errors(name: str, value: Any, where: str) -> list[SchemaError]:
     """Violations of `schemas/<name>.schema.json`, each with the place inside the record."""
-    return [SchemaError(expected=f"a {name.replace('_', ' ')} of schemas/{name}.schema.json",
-                        found=f"{error.json_path}: {error.message[:200]}", where=where,
-                        remedy="correct the field, or write the record again with its script")
-            for error in sorted(_validator(name).iter_errors(value), key=lambda error: error.json_path)]
+    return [
+        SchemaError(
+            expected=f"a {name.replace('_', ' ')} of schemas/{name}.schema.json",
+            found=f"{error.json_path}: {error.message[:200]}",
+            where=where,
+            remedy="correct the field, or write the record again with its script",
+        )
+        for error in sorted(_validator(name).iter_errors(value), key=lambda error: error.json_path)
+    ]
 
 
 def native_errors(kind: str, value: Any, where: str) -> list[SchemaError]:
@@ -83,13 +97,16 @@ def native_errors(kind: str, value: Any, where: str) -> list[SchemaError]:
     faults = sorted(f"{'.'.join(map(str, error.absolute_path)) or kind}: {error.message[:200]}" for error in found)
     if kind == "definition" and not faults:
         faults = _definition_faults(value)
-    return [SchemaError(expected=f"a {kind} of the native schema", found=fault, where=where,
-                        remedy="correct the field") for fault in faults]
+    return [
+        SchemaError(expected=f"a {kind} of the native schema", found=fault, where=where, remedy="correct the field")
+        for fault in faults
+    ]
 
 
 def _nearest(error: Any) -> Any:
     """Of an error over alternatives, the most telling one inside the alternative that the value's `type` names."""
     from jsonschema.exceptions import best_match
+
     meant = [item for item in error.context or () if item.validator != "const"] or error.context
     return best_match(meant) if meant else error
 
@@ -119,8 +136,8 @@ def definition_errors(definition: dict[str, Any], path: Path, where: str) -> lis
     if (path.stem, path.parent.name) != (name, op_type):
         faults.append((f"the file {op_type}/{name}.json", f"{path.parent.name}/{path.name}", "move the file"))
     described = {"definition": definition} | {
-        f"{group}.{key}": item for group in ("axes", "inputs", "outputs") for key,
-        item in definition[group].items()}
+        f"{group}.{key}": item for group in ("axes", "inputs", "outputs") for key, item in definition[group].items()
+    }
     for place, item in described.items():
         if not (item.get("description") or "").strip():
             faults.append((f"a description of {place}", "none", "say what a user must know about it"))
@@ -138,20 +155,30 @@ def definition_errors(definition: dict[str, Any], path: Path, where: str) -> lis
             continue
         for missing in sorted(names_in(rule) - known):
             faults.append((f"names of axes and inputs in {rule!r}", missing, "correct the constraint"))
-    return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
-            for expected, found, remedy in faults]
+    return [
+        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
+    ]
 
 
 def workload_line_errors(row: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
     """Form and content of a workload line, for readers that do not load the native schema."""
     workload = row.get("workload")
-    formed = isinstance(workload, dict) and isinstance(workload.get("uuid"), str) \
-        and isinstance(workload.get("axes"), dict) and isinstance(workload.get("inputs"), dict) \
+    formed = (
+        isinstance(workload, dict)
+        and isinstance(workload.get("uuid"), str)
+        and isinstance(workload.get("axes"), dict)
+        and isinstance(workload.get("inputs"), dict)
         and all(isinstance(item, dict) for item in workload["inputs"].values())
+    )
     if not formed or row.get("definition") != definition["name"]:
-        return [SchemaError(expected=f"a workload of {definition['name']}: uuid, axes, inputs",
-                            found="something else",
-                            where=where, remedy="run check_workload_inputs.py for all findings")]
+        return [
+            SchemaError(
+                expected=f"a workload of {definition['name']}: uuid, axes, inputs",
+                found="something else",
+                where=where,
+                remedy="run check_workload_inputs.py for all findings",
+            )
+        ]
     return workload_errors(workload, definition, where)
 
 
@@ -168,23 +195,32 @@ def workload_errors(workload: dict[str, Any], definition: dict[str, Any], where:
         scalar = definition["inputs"][name]["shape"] is None
         wanted = "scalar" if scalar else "safetensors"
         if item.get("type") != wanted:
-            faults.append((f"input {name} of type {wanted}", f"type {item.get('type')!r}",
-                           "only captured values are published: import the workload again"))
+            faults.append(
+                (
+                    f"input {name} of type {wanted}",
+                    f"type {item.get('type')!r}",
+                    "only captured values are published: import the workload again",
+                )
+            )
         elif not scalar and set(item) != {"type", "path", "tensor_key"}:
-            faults.append((f"type, path and tensor_key of {name}", ", ".join(sorted(item)),
-                           "correct the keys"))
+            faults.append((f"type, path and tensor_key of {name}", ", ".join(sorted(item)), "correct the keys"))
         elif scalar and not _scalar_fits(item.get("value"), definition["inputs"][name]["dtype"]):
-            faults.append((f"a {definition['inputs'][name]['dtype']} value of {name}",
-                           repr(item.get("value")),
-                           "correct the value"))
+            faults.append(
+                (
+                    f"a {definition['inputs'][name]['dtype']} value of {name}",
+                    repr(item.get("value")),
+                    "correct the value",
+                )
+            )
     expected = set(var_axes(definition))
     if set(axes) != expected:
         faults.append((f"axes {sorted(expected)}", f"{sorted(axes)}", "name exactly the variable axes"))
     for axis in sorted(expected & set(axes)):
         if type(axes[axis]) is not int or axes[axis] < 0:
             faults.append((f"an integer >= 0 for axis {axis}", repr(axes[axis]), "correct the axis"))
-    return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
-            for expected, found, remedy in faults]
+    return [
+        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
+    ]
 
 
 def _scalar_fits(value: Any, dtype: str) -> bool:

@@ -54,12 +54,15 @@ class Recipe:
         self._require(self.dtype in ITEM_BYTES, "dtype bfloat16 or float32", repr(self.dtype))
         self._require(isinstance(self.tensor, str) and self.tensor != "", "a tensor name", repr(self.tensor))
         self._require(_is_count(self.seed), "a seed >= 0", repr(self.seed))
-        self._require(isinstance(self.shape, tuple) and all(map(_is_count, self.shape)),
-                      "a shape of sizes >= 0", repr(self.shape))
-        self._require(_is_count(self.multiplier) and 1 <= self.multiplier <= MAX_MULTIPLIER,
-                      f"a multiplier of 1..{MAX_MULTIPLIER}", repr(self.multiplier))
-        self._require(_is_count(self.shift) and self.shift <= MAX_SHIFT,
-                      f"a shift of 0..{MAX_SHIFT}", repr(self.shift))
+        self._require(
+            isinstance(self.shape, tuple) and all(map(_is_count, self.shape)), "a shape of sizes >= 0", repr(self.shape)
+        )
+        self._require(
+            _is_count(self.multiplier) and 1 <= self.multiplier <= MAX_MULTIPLIER,
+            f"a multiplier of 1..{MAX_MULTIPLIER}",
+            repr(self.multiplier),
+        )
+        self._require(_is_count(self.shift) and self.shift <= MAX_SHIFT, f"a shift of 0..{MAX_SHIFT}", repr(self.shift))
 
     def _require(self, holds: bool, expected: str, found: str) -> None:
         if not holds:
@@ -96,16 +99,15 @@ def _is_count(value: Any) -> bool:
 
 
 def _bad_recipe(expected: str, found: str, where: str) -> RecipeError:
-    return RecipeError(expected=expected, found=found, where=where,
-                       remedy="write the checkpoint or the record again with this version")
+    return RecipeError(
+        expected=expected, found=found, where=where, remedy="write the checkpoint or the record again with this version"
+    )
 
 
-def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...],
-                   dtype: str = "bfloat16") -> Recipe:
+def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...], dtype: str = "bfloat16") -> Recipe:
     """The recipe whose standard deviation is nearest to `std` (within 1.6 %), multiplier 33..64."""
     if not 1e-20 < std <= LANE_SUM_STD * MAX_MULTIPLIER:
-        raise _bad_recipe(f"a standard deviation of 1e-20..{LANE_SUM_STD * MAX_MULTIPLIER:.0f}", f"{std}",
-                          tensor)
+        raise _bad_recipe(f"a standard deviation of 1e-20..{LANE_SUM_STD * MAX_MULTIPLIER:.0f}", f"{std}", tensor)
     shift = math.floor(math.log2(MAX_MULTIPLIER * LANE_SUM_STD / std))
     multiplier = round(std * 2.0**shift / LANE_SUM_STD)
     if multiplier <= MAX_MULTIPLIER // 2:
@@ -116,6 +118,7 @@ def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...],
 def stream_key(seed: int, tensor: str) -> "np.ndarray":
     """The Philox key: the first 16 bytes of SHA-256 of `seed:tensor`, as two little-endian words."""
     import numpy as np
+
     digest = hashlib.sha256(f"{seed}:{tensor}".encode()).digest()
     return np.frombuffer(digest[:16], dtype="<u8").astype(np.uint64)
 
@@ -123,6 +126,7 @@ def stream_key(seed: int, tensor: str) -> "np.ndarray":
 def exact_values(recipe: Recipe, start: int, count: int) -> "np.ndarray":
     """Elements `start..start+count` before rounding, as exact float32; any range, made on its own."""
     import numpy as np
+
     first, skip = divmod(start, WORDS_PER_COUNTER)
     philox = np.random.Philox(key=stream_key(recipe.seed, recipe.tensor), counter=first)
     words = philox.random_raw(skip + count)[skip:]
@@ -137,6 +141,7 @@ def exact_values(recipe: Recipe, start: int, count: int) -> "np.ndarray":
 def round_to_bfloat16(values: "np.ndarray") -> "np.ndarray":
     """Finite float32 values as bfloat16 bit patterns (uint16), rounded to nearest, ties to even."""
     import numpy as np
+
     bits = values.view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(np.uint16)
@@ -161,7 +166,7 @@ def gives_bytes(recipe: Recipe, data: bytes) -> bool:
     """Whether `data` are exactly the recipe's storage bytes; compared chunk by chunk."""
     view, start = memoryview(data), 0
     for chunk in recipe_chunks(recipe):
-        if view[start:start + len(chunk)] != chunk:
+        if view[start : start + len(chunk)] != chunk:
             return False
         start += len(chunk)
     return start == len(view)

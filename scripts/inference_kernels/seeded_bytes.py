@@ -41,15 +41,24 @@ class ByteRecipe:
 
     def __post_init__(self):
         counts = (self.seed, self.low, self.levels, *self.shape)
-        scale = 1 <= self.levels and self.low + self.levels <= 255
-        sane = (self.generator == BYTE_GENERATOR and self.dtype == "int8" and self.format in FORMATS
-                and isinstance(self.tensor, str) and self.tensor != "" and isinstance(self.shape, tuple)
-                and all(type(value) is int and value >= 0 for value in counts)
-                and (scale if self.format == "e8m0" else self.low == self.levels == 0))
+        scale = self.levels >= 1 and self.low + self.levels <= 255
+        sane = (
+            self.generator == BYTE_GENERATOR
+            and self.dtype == "int8"
+            and self.format in FORMATS
+            and isinstance(self.tensor, str)
+            and self.tensor != ""
+            and isinstance(self.shape, tuple)
+            and all(type(value) is int and value >= 0 for value in counts)
+            and (scale if self.format == "e8m0" else self.low == self.levels == 0)
+        )
         if not sane:
-            raise RecipeError(expected=f"a {BYTE_GENERATOR} recipe of a format of {', '.join(FORMATS)}",
-                              found=str(self), where=str(self.tensor),
-                              remedy="write the checkpoint or the record again")
+            raise RecipeError(
+                expected=f"a {BYTE_GENERATOR} recipe of a format of {', '.join(FORMATS)}",
+                found=str(self),
+                where=str(self.tensor),
+                remedy="write the checkpoint or the record again",
+            )
 
     @property
     def nbytes(self) -> int:
@@ -66,8 +75,12 @@ def recipe_from_json(value: dict[str, Any]) -> Recipe | ByteRecipe:
         return Recipe.from_json(value)
     names = {field.name for field in fields(ByteRecipe)}
     if set(value) != names or not isinstance(value["shape"], list):
-        raise RecipeError(expected=f"exactly the keys {sorted(names)}", found=str(sorted(value)),
-                          where="seeded recipe", remedy="write the checkpoint or the record again")
+        raise RecipeError(
+            expected=f"exactly the keys {sorted(names)}",
+            found=str(sorted(value)),
+            where="seeded recipe",
+            remedy="write the checkpoint or the record again",
+        )
     return ByteRecipe(**{**value, "shape": tuple(value["shape"])})
 
 
@@ -87,15 +100,17 @@ def byte_chunks(recipe: ByteRecipe, start: int = 0, count: int | None = None) ->
 
 def _uniform_bytes(recipe: ByteRecipe, start: int, count: int) -> "np.ndarray":
     import numpy as np
+
     counter, skip = divmod(start, BYTES_PER_COUNTER)
     philox = np.random.Philox(key=stream_key(recipe.seed, recipe.tensor), counter=counter)
     words = philox.random_raw(-(-(skip + count) // 8))
-    return words.astype("<u8").view(np.uint8)[skip:skip + count]
+    return words.astype("<u8").view(np.uint8)[skip : skip + count]
 
 
 def byte_table(recipe: ByteRecipe) -> "np.ndarray":
     """uint8 [256]: the stored byte of each uniform byte."""
     import numpy as np
+
     if recipe.format == "e4m3":
         return np.array([e4m3_code(2 * u - 255) for u in range(256)], dtype=np.uint8)
     if recipe.format == "e8m0":

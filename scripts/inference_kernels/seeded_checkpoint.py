@@ -25,8 +25,9 @@ CARD_FILE = "MODEL_CARD.md"
 # Of one process: 1 s/GB for bytes, 3 s/GB for bfloat16, and the disk.
 SECONDS_PER_GB = 4.0
 DTYPE, DTYPE_NAME, ITEM_BYTES = "bfloat16", "BF16", 2
-RULE = ("standard deviation gain / sqrt(fan_in), fan_in the product of all sizes but the first; "
-        "norms and biases constant")
+RULE = (
+    "standard deviation gain / sqrt(fan_in), fan_in the product of all sizes but the first; norms and biases constant"
+)
 # bfloat16 is the upper half of float32; these constants are exact in it.
 CONSTANT_BYTES = {0.0: b"\x00\x00", 1.0: b"\x80\x3f", 1.5: b"\xc0\x3f"}
 
@@ -58,8 +59,12 @@ class Weight:
 
     def entry(self, seed: int, component: str) -> dict[str, Any]:
         recipe = self.recipe(seed, component)
-        constant = {"tensor": f"{component}/{self.name}", "shape": list(self.shape), "dtype": DTYPE,
-                    "constant": self.constant}
+        constant = {
+            "tensor": f"{component}/{self.name}",
+            "shape": list(self.shape),
+            "dtype": DTYPE,
+            "constant": self.constant,
+        }
         return recipe.to_json() if recipe else constant
 
     def chunks(self, seed: int, component: str) -> Iterator[bytes]:
@@ -125,10 +130,18 @@ class Pipeline:
 
 def recipe_document(pipeline: Pipeline, seed: int) -> dict[str, Any]:
     """The content of `seeded_recipe.json`: enough to make every weight again."""
-    return {"kind": pipeline.kind, "title": pipeline.title, "generator": pipeline.generator,
-            "seed": seed, "rule": pipeline.rule, "config_sha256": pipeline.config_sha256(),
-            "components": {component.name: {"file": component.path, "weights": _entries(component, seed)}
-                           for component in pipeline.components}}
+    return {
+        "kind": pipeline.kind,
+        "title": pipeline.title,
+        "generator": pipeline.generator,
+        "seed": seed,
+        "rule": pipeline.rule,
+        "config_sha256": pipeline.config_sha256(),
+        "components": {
+            component.name: {"file": component.path, "weights": _entries(component, seed)}
+            for component in pipeline.components
+        },
+    }
 
 
 def _entries(component: Component, seed: int) -> list[dict[str, Any]]:
@@ -145,8 +158,7 @@ def read_recipes(folder: Path) -> tuple[dict[str, Any], dict[str, Recipe | ByteR
     return document, {recipe.tensor: recipe for recipe in recipes}
 
 
-def write_checkpoint(pipeline: Pipeline, seed: int, folder: Path, report: Callable[[str], None],
-                     jobs: int = 1) -> bool:
+def write_checkpoint(pipeline: Pipeline, seed: int, folder: Path, report: Callable[[str], None], jobs: int = 1) -> bool:
     """Write or complete the checkpoint in `folder`, `jobs` files at a time; False if it was complete already.
 
     CheckpointError if the folder holds anything else, or another seed or shape, or the disk is too small.
@@ -155,8 +167,9 @@ def write_checkpoint(pipeline: Pipeline, seed: int, folder: Path, report: Callab
     _check_folder(pipeline, folder)
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
-    missing = [component for component in pipeline.components
-               if not _is_whole(folder / component.path, component, seed)]
+    missing = [
+        component for component in pipeline.components if not _is_whole(folder / component.path, component, seed)
+    ]
     _check_space(folder, pipeline.weight_bytes(), sum(c.nbytes for c in missing), jobs, report)
     if not missing and (folder / RECIPE_FILE).exists() and read_json(folder / RECIPE_FILE) == recipe:
         return False
@@ -172,20 +185,28 @@ def write_checkpoint(pipeline: Pipeline, seed: int, folder: Path, report: Callab
 
 def _check_folder(pipeline: Pipeline, folder: Path) -> None:
     if pipeline.path_must_contain not in folder.name.lower():
-        raise CheckpointError(expected=f"a folder name that contains {pipeline.path_must_contain!r}",
-                              found=folder.name, where=str(folder),
-                              remedy="the engine recognises the pipeline by it: choose such a name")
+        raise CheckpointError(
+            expected=f"a folder name that contains {pipeline.path_must_contain!r}",
+            found=folder.name,
+            where=str(folder),
+            remedy="the engine recognises the pipeline by it: choose such a name",
+        )
     known = {*pipeline.documents, *pipeline.texts, CARD_FILE, RECIPE_FILE}
     known |= {component.path for component in pipeline.components}
     for path in sorted(folder.rglob("*")) if folder.exists() else []:
         relative = path.relative_to(folder).as_posix()
         if path.is_file() and relative not in known and not path.name.startswith(".tmp-"):
-            raise CheckpointError(expected="a new folder, or one that this command began", found=relative,
-                                  where=str(folder), remedy="choose another folder")
+            raise CheckpointError(
+                expected="a new folder, or one that this command began",
+                found=relative,
+                where=str(folder),
+                remedy="choose another folder",
+            )
 
 
-def _write_files(folder: Path, components: list[Component], seed: int, jobs: int,
-                 report: Callable[[str], None]) -> None:
+def _write_files(
+    folder: Path, components: list[Component], seed: int, jobs: int, report: Callable[[str], None]
+) -> None:
     if jobs == 1:
         for component in components:
             report(f"writing {component.path}")
@@ -194,8 +215,10 @@ def _write_files(folder: Path, components: list[Component], seed: int, jobs: int
     # Not forked: this process may have threads (torch), and a lock that one of them holds stays locked in a fork.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         largest_first = sorted(components, key=lambda component: -component.nbytes)
-        waiting = {pool.submit(_write_weights, folder / component.path, component, seed): component
-                   for component in largest_first}
+        waiting = {
+            pool.submit(_write_weights, folder / component.path, component, seed): component
+            for component in largest_first
+        }
         for future in as_completed(waiting):
             future.result()
             report(f"wrote {waiting[future].path}")
@@ -204,13 +227,18 @@ def _write_files(folder: Path, components: list[Component], seed: int, jobs: int
 def _check_space(folder: Path, total: int, needed: int, jobs: int, report: Callable[[str], None]) -> None:
     free = shutil.disk_usage(folder).free
     seconds = needed / 1e9 * SECONDS_PER_GB / jobs
-    report(f"checkpoint {total / 1e9:.2f} GB, to write {needed / 1e9:.2f} GB in about {seconds:.0f} s, "
-           f"free {free / 1e9:.2f} GB")
+    report(
+        f"checkpoint {total / 1e9:.2f} GB, to write {needed / 1e9:.2f} GB in about {seconds:.0f} s, "
+        f"free {free / 1e9:.2f} GB"
+    )
     # A little for the configuration files and the file system's own blocks.
     if free < needed + 2**24:
-        raise CheckpointError(expected=f"{needed / 1e9:.2f} GB of free disk space",
-                              found=f"{free / 1e9:.2f} GB", where=str(folder),
-                              remedy="free some space, choose another disk or fewer blocks")
+        raise CheckpointError(
+            expected=f"{needed / 1e9:.2f} GB of free disk space",
+            found=f"{free / 1e9:.2f} GB",
+            where=str(folder),
+            remedy="free some space, choose another disk or fewer blocks",
+        )
 
 
 def weight_file_header(component: Component, seed: int) -> bytes:
@@ -220,8 +248,11 @@ def weight_file_header(component: Component, seed: int) -> bytes:
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for weight in component.weights:
-        header[weight.name] = {"dtype": weight.dtype_name, "shape": list(weight.shape),
-                               "data_offsets": [offset, offset + weight.nbytes]}
+        header[weight.name] = {
+            "dtype": weight.dtype_name,
+            "shape": list(weight.shape),
+            "data_offsets": [offset, offset + weight.nbytes],
+        }
         offset += weight.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -236,8 +267,12 @@ def _is_whole(path: Path, component: Component, seed: int) -> bool:
         same = stream.read(len(header)) == header
     if same and path.stat().st_size == len(header) + sum(weight.nbytes for weight in component.weights):
         return True
-    raise CheckpointError(expected="weights of the same seed, shape and generator", found="others",
-                          where=str(path), remedy="choose another folder, or remove this one first")
+    raise CheckpointError(
+        expected="weights of the same seed, shape and generator",
+        found="others",
+        where=str(path),
+        remedy="choose another folder, or remove this one first",
+    )
 
 
 def _write_weights(path: Path, component: Component, seed: int) -> None:

@@ -27,11 +27,20 @@ class SelfTested(Replayed):
 
 def reference_solution(definition: dict) -> dict[str, Any]:
     """The reference as a native Solution object."""
-    spec = {"language": "python", "target_hardware": ["cpu", "cuda"], "entry_point": "main.py::run",
-            "dependencies": [], "destination_passing_style": False}
-    return {"name": f"reference_{definition['name']}", "definition": definition["name"],
-            "author": "inference-kernels", "spec": spec,
-            "sources": [{"path": "main.py", "content": definition["reference"]}]}
+    spec = {
+        "language": "python",
+        "target_hardware": ["cpu", "cuda"],
+        "entry_point": "main.py::run",
+        "dependencies": [],
+        "destination_passing_style": False,
+    }
+    return {
+        "name": f"reference_{definition['name']}",
+        "definition": definition["name"],
+        "author": "inference-kernels",
+        "spec": spec,
+        "sources": [{"path": "main.py", "content": definition["reference"]}],
+    }
 
 
 def self_test(root: Path, definition: dict, classes: dict[str, str], device: str) -> Iterator[SelfTested]:
@@ -59,21 +68,29 @@ def _build(definition: dict) -> tuple[Any, Any]:
     native = importlib.import_module("flashinfer_bench.compile")
     registry = native.BuilderRegistry.get_instance()
     try:
-        return registry, registry.build(data.Definition.model_validate(definition),
-                                        data.Solution.model_validate(reference_solution(definition)))
+        return registry, registry.build(
+            data.Definition.model_validate(definition), data.Solution.model_validate(reference_solution(definition))
+        )
     except native.BuildError as error:
-        raise ReplayError(expected="a reference that the native builder takes", where=definition["name"],
-                          found=str(error).splitlines()[0], remedy="correct the reference") from error
+        raise ReplayError(
+            expected="a reference that the native builder takes",
+            where=definition["name"],
+            found=str(error).splitlines()[0],
+            remedy="correct the reference",
+        ) from error
 
 
 def _tested(root: Path, definition: dict, task: Task, item: Available, run: Any, device: str) -> SelfTested:
     """Inputs are loaded twice, so that neither call sees what the other may have changed."""
     import torch
+
     fields = definition["name"], item.uuid, item.data_class
 
     def inputs() -> dict[str, Any]:
-        return load_inputs(definition, item.workload,
-                           lambda path: blob_path(root, path, definition["name"], item.uuid), device)
+        return load_inputs(
+            definition, item.workload, lambda path: blob_path(root, path, definition["name"], item.uuid), device
+        )
+
     try:
         expected = reference_outputs(definition, item.workload, inputs())
     except DatasetError as error:

@@ -35,8 +35,12 @@ def read_task(root: Path, name: str) -> Task:
     if errors:
         raise errors[0]
     if value["definition"] != name:
-        raise SchemaError(expected=f"definition {name}", found=value["definition"], where=where,
-                          remedy="name the task after its definition")
+        raise SchemaError(
+            expected=f"definition {name}",
+            found=value["definition"],
+            where=where,
+            remedy="name the task after its definition",
+        )
     fields = value | {"tolerance": Tolerance(**value["tolerance"]), "dev": tuple(value["dev"])}
     return Task(**fields)
 
@@ -52,5 +56,6 @@ def task_errors(task: Task, definition: dict, uuids: set[str], where: str) -> li
     for uuid in task.dev:
         if uuid not in uuids:
             faults.append(("dev UUIDs of existing workloads", uuid, "choose the dev subset again"))
-    return [SchemaError(expected=expected, found=found, where=where, remedy=remedy)
-            for expected, found, remedy in faults]
+    return [
+        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
+    ]

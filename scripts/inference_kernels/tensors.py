@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 # Trace dtype -> (safetensors name, bytes an element). The trace schema has no unsigned and no E8M0 type:
 # such bytes travel as int8 with their bit patterns unchanged.
 DTYPES = {
-    "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2), "float8_e4m3fn": ("F8_E4M3", 1),
-    "float8_e5m2": ("F8_E5M2", 1), "int64": ("I64", 8), "int32": ("I32", 4), "int16": ("I16", 2),
-    "int8": ("I8", 1), "bool": ("BOOL", 1),
+    "float32": ("F32", 4),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1),
+    "int64": ("I64", 8),
+    "int32": ("I32", 4),
+    "int16": ("I16", 2),
+    "int8": ("I8", 1),
+    "bool": ("BOOL", 1),
 }
 TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
 # The limit of the safetensors library itself; a larger length means that this is no safetensors file.
@@ -49,8 +56,7 @@ class TensorHeader:
 
 
 def _damaged(path: Path, expected: str, found: str) -> TensorFileError:
-    return TensorFileError(expected=expected, found=found, where=str(path),
-                           remedy="fetch or capture the file again")
+    return TensorFileError(expected=expected, found=found, where=str(path), remedy="fetch or capture the file again")
 
 
 def read_header(path: Path) -> TensorHeader:
@@ -61,8 +67,12 @@ def read_header(path: Path) -> TensorHeader:
     """
     pointer = read_pointer(path)
     if pointer:
-        raise PointerError(expected="tensor bytes", found=f"a Git LFS pointer to {pointer.size:,} bytes",
-                           where=str(path), remedy="fetch it: git lfs pull")
+        raise PointerError(
+            expected="tensor bytes",
+            found=f"a Git LFS pointer to {pointer.size:,} bytes",
+            where=str(path),
+            remedy="fetch it: git lfs pull",
+        )
     size = path.stat().st_size
     if size == 0:
         raise _damaged(path, "a safetensors file", "an empty file")
@@ -97,8 +107,9 @@ def _checked_header(path: Path, raw: bytes, data_bytes: int) -> TensorHeader:
     trace, item = TRACE_NAMES[entry["dtype"]]
     expected, (begin, end) = math.prod(entry["shape"]) * item, entry["data_offsets"]
     if (begin, end) != (0, expected):
-        raise _damaged(path, f"{expected:,} bytes of data for {entry['dtype']} {entry['shape']}",
-                       f"offsets {begin}..{end}")
+        raise _damaged(
+            path, f"{expected:,} bytes of data for {entry['dtype']} {entry['shape']}", f"offsets {begin}..{end}"
+        )
     if data_bytes != expected:
         kind = "a truncated file" if data_bytes < expected else "trailing bytes"
         raise _damaged(path, f"{expected:,} bytes of data", f"{data_bytes:,}: {kind}")
@@ -110,8 +121,12 @@ def _well_formed(entry: Any) -> bool:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         return False
     shape, offsets = entry["shape"], entry["data_offsets"]
-    counts = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 \
+    counts = (
+        isinstance(shape, list)
+        and isinstance(offsets, list)
+        and len(offsets) == 2
         and all(type(number) is int and number >= 0 for number in shape + offsets)
+    )
     return counts and isinstance(entry["dtype"], str) and entry["dtype"] in TRACE_NAMES
 
 
@@ -121,8 +136,10 @@ def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     Written here because a file's name is its hash, which must not depend on a library version (a test compares).
     """
     name, item = DTYPES[dtype]
-    text = json.dumps({TENSOR_KEY: {"dtype": name, "shape": list(shape),
-                                    "data_offsets": [0, math.prod(shape) * item]}}, separators=(",", ":"))
+    text = json.dumps(
+        {TENSOR_KEY: {"dtype": name, "shape": list(shape), "data_offsets": [0, math.prod(shape) * item]}},
+        separators=(",", ":"),
+    )
     padded = text.encode() + b" " * (-len(text) % 8)
     return struct.pack("<Q", len(padded)) + padded
 
@@ -135,6 +152,7 @@ def raw_bytes(tensor: "torch.Tensor") -> memoryview:
 def byte_view(tensor: "torch.Tensor") -> "torch.Tensor":
     """The bytes of a contiguous tensor, flat and in place."""
     import torch
+
     # A contiguous tensor of one or no element may have any stride; a view as bytes needs 1.
     return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
@@ -146,8 +164,12 @@ def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
-        raise TensorFileError(expected=f"one of {', '.join(DTYPES)}", found=dtype, where=str(folder),
-                              remedy="view unsigned and E8M0 bytes as int8 first")
+        raise TensorFileError(
+            expected=f"one of {', '.join(DTYPES)}",
+            found=dtype,
+            where=str(folder),
+            remedy="view unsigned and E8M0 bytes as int8 first",
+        )
     parts = tensor_file_header(dtype, tuple(tensor.shape)), raw_bytes(tensor)
     digest = hashlib.sha256(parts[0])
     digest.update(parts[1])
@@ -168,6 +190,7 @@ def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
     if device != "cpu":
         return _load_through_pinned_memory(path, header, device)
     from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as stream:
             return stream.get_tensor(TENSOR_KEY)
@@ -178,6 +201,7 @@ def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
 def _load_through_pinned_memory(path: Path, header: TensorHeader, device: str) -> "torch.Tensor":
     """Mapped, a file goes to a GPU page by page: an expert bank of 2.4 GB took 3.3 s on an H200 host."""
     import torch
+
     tensor = torch.empty(header.shape, dtype=getattr(torch, header.dtype), device=device)
     readers = max(1, min(READERS, header.data_bytes // PIECE_BYTES))
     staging = torch.empty((readers, min(header.data_bytes, PIECE_BYTES)), dtype=torch.uint8, pin_memory=True)
@@ -201,7 +225,7 @@ def _fill_share(data: "torch.Tensor", begins: int, staging: "torch.Tensor", path
     with open(path, "rb", buffering=0) as stream:
         stream.seek(begins)
         for piece in data.split(max(1, len(staging))):
-            plain = staging[:len(piece)]
+            plain = staging[: len(piece)]
             view = memoryview(plain.numpy())
             while len(view):
                 count = stream.readinto(view)

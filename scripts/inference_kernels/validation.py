@@ -32,24 +32,34 @@ def validate_run(run: RunFolder, repository: Path, device: str) -> Iterator[Repl
                 _require_recipe(run.root, text, recipe, workload["uuid"])
                 verified.add(text)
         try:
-            comparisons = replay_call(definition, workload, record, task, lambda text: run.root / text,
-                                      device)
+            comparisons = replay_call(definition, workload, record, task, lambda text: run.root / text, device)
         except ReplayError as error:
             yield Replayed(definition["name"], workload["uuid"], record["class"], "error", error.line())
             continue
         wrong = [f"{name}: {result.describe()}" for name, result in comparisons.items() if not result.passed]
-        result = Replayed(definition["name"], workload["uuid"], record["class"], "fail" if wrong else "pass",
-                          "; ".join(wrong), comparisons)
-        write_json(run.root / "validation" / path.name, replay_summary(result, task.tolerance.__dict__,
-                                                                       device))
+        result = Replayed(
+            definition["name"],
+            workload["uuid"],
+            record["class"],
+            "fail" if wrong else "pass",
+            "; ".join(wrong),
+            comparisons,
+        )
+        write_json(run.root / "validation" / path.name, replay_summary(result, task.tolerance.__dict__, device))
         yield result
 
 
 def replay_summary(result: Replayed, criterion: dict, device: str) -> dict:
     """The `replay` field of a capture record."""
     import torch
-    return {"criterion": criterion, "device": device, "torch": torch.__version__, "errors": result.errors,
-            "passed": result.status == "pass"}
+
+    return {
+        "criterion": criterion,
+        "device": device,
+        "torch": torch.__version__,
+        "errors": result.errors,
+        "passed": result.status == "pass",
+    }
 
 
 def require_passed(results: list[Replayed], where: str) -> None:
@@ -57,14 +67,20 @@ def require_passed(results: list[Replayed], where: str) -> None:
     failed = [result for result in results if result.status != "pass"]
     if failed:
         first = failed[0]
-        raise CaptureError(expected=f"{len(results)} calls within their task's tolerance",
-                           found=f"{len(failed)} outside; {first.definition} {first.workload}: {first.reason}",
-                           where=where, remedy="find the cause; such a run cannot be imported")
+        raise CaptureError(
+            expected=f"{len(results)} calls within their task's tolerance",
+            found=f"{len(failed)} outside; {first.definition} {first.workload}: {first.reason}",
+            where=where,
+            remedy="find the cause; such a run cannot be imported",
+        )
 
 
 def _require_recipe(root: Path, text: str, recipe: dict, uuid: str) -> None:
     """The recipe must give the captured file, byte for byte."""
     if recipe_digest(recipe_from_json(recipe)) != sha256_file(root / text):
-        raise CaptureError(expected=f"the tensor that recipe {recipe['tensor']} generates",
-                           found="other bytes", where=f"{uuid}: {text}",
-                           remedy="the engine changed the weight: do not record it as generated")
+        raise CaptureError(
+            expected=f"the tensor that recipe {recipe['tensor']} generates",
+            found="other bytes",
+            where=f"{uuid}: {text}",
+            remedy="the engine changed the weight: do not record it as generated",
+        )

@@ -9,9 +9,13 @@ import multiprocessing
 
 from inference_kernels.recorder import Recorder
 
-HOOKS = {"image": "inference_kernels.image_hooks", "ltx25": "inference_kernels.ltx_hooks",
-         "deepseek41": "inference_kernels.deepseek_hooks", "qwen-next": "inference_kernels.qwen_hooks",
-         "qwen3-next-gdn": "inference_kernels.gdn_hooks"}
+HOOKS = {
+    "image": "inference_kernels.image_hooks",
+    "ltx25": "inference_kernels.ltx_hooks",
+    "deepseek41": "inference_kernels.deepseek_hooks",
+    "qwen-next": "inference_kernels.qwen_hooks",
+    "qwen3-next-gdn": "inference_kernels.gdn_hooks",
+}
 
 
 def register() -> None:
@@ -28,5 +32,6 @@ def register() -> None:
 def register_scheduler() -> None:
     """The same for language models, whose detokenizer is a worker too but runs no model."""
     from setproctitle import getproctitle
+
     if "detokenizer" not in getproctitle():
         register()

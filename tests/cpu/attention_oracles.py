@@ -33,5 +33,6 @@ def sdpa_attention(q, keys, attn_sink, sm_scale: float) -> torch.Tensor:
     mask[:, 0, -1] = attn_sink.double()
     shared = keys.expand(H, -1, -1)
     out = torch.nn.functional.scaled_dot_product_attention(
-        q.double()[:, None], shared, shared, attn_mask=mask, scale=sm_scale)
+        q.double()[:, None], shared, shared, attn_mask=mask, scale=sm_scale
+    )
     return out[:, 0]

@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import Any
 
 # Without these, Chromium looks for updates and services of its maker at every start.
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--hide-scrollbars")
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--hide-scrollbars",
+)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Past any proxy of the environment.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -29,17 +38,17 @@ def missing_programs() -> str:
 class Browser:
     def __init__(self, port: int, profile: Path):
         self.base = f"http://127.0.0.1:{port}/session"
-        chrome = {"binary": next(filter(None, map(shutil.which, NAMES))),
-                  "args": [*QUIET, f"--user-data-dir={profile}"]}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": chrome,
-                  "goog:loggingPrefs": {"browser": "ALL"}}
+        chrome = {
+            "binary": next(filter(None, map(shutil.which, NAMES))),
+            "args": [*QUIET, f"--user-data-dir={profile}"],
+        }
+        wanted = {"browserName": "chrome", "goog:chromeOptions": chrome, "goog:loggingPrefs": {"browser": "ALL"}}
         opened = self._send("POST", "", {"capabilities": {"alwaysMatch": wanted}})
         self.base += f"/{opened['sessionId']}"
 
     def _send(self, method: str, path: str, body: dict | None = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.base + path, content, {"Content-Type": "application/json"},
-                                         method=method)
+        request = urllib.request.Request(self.base + path, content, {"Content-Type": "application/json"}, method=method)
         with DIRECT.open(request, timeout=60) as answer:
             return json.load(answer)["value"]
 
@@ -83,8 +92,9 @@ class Browser:
         return self._send("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def screen(self, width: int, dark: bool = False, height: int = 900) -> None:
-        self.developer("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                       mobile=False)
+        self.developer(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.developer("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -99,8 +109,9 @@ class Browser:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
     """A browser with an empty profile in `folder`; it and its driver end with the block."""
-    driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True)
+    driver = subprocess.Popen(
+        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         found = (re.search(r"successfully on port (\d+)", line) for line in driver.stdout)
         port = next(int(match[1]) for match in found if match)

@@ -4,7 +4,6 @@ import ast
 import subprocess
 import sys
 import zipfile
-from functools import cache
 from pathlib import Path
 
 VERSION = "0.5.23"
@@ -13,8 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def installed() -> Path | None:
     """The site-packages folder of the engine's environment, if it holds the pinned version."""
-    found = sorted(
-    (REPOSITORY / ".venv-engine").glob(f"lib/python3*/site-packages/sglang-{VERSION}.dist-info"))
+    found = sorted((REPOSITORY / ".venv-engine").glob(f"lib/python3*/site-packages/sglang-{VERSION}.dist-info"))
     return found[0].parent if found else None
 
 
@@ -23,8 +21,18 @@ def wheel(folder: Path) -> Path | str:
     folder.mkdir(parents=True, exist_ok=True)
     found = sorted(folder.glob(f"sglang-{VERSION}-*.whl"))
     if not found:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                   "--dest", str(folder), f"sglang=={VERSION}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--dest",
+            str(folder),
+            f"sglang=={VERSION}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         found = sorted(folder.glob(f"sglang-{VERSION}-*.whl"))
         if not found:
@@ -40,13 +48,16 @@ class Source:
         self.place = place
         self.archive = zipfile.ZipFile(place) if place.suffix == ".whl" else None
         self.names = set(self.archive.namelist()) if self.archive else set()
+        self.trees: dict[str, ast.Module] = {}
 
     def has(self, name: str) -> bool:
         return name in self.names if self.archive else (self.place / name).is_file()
 
-    @cache
     def tree(self, name: str) -> ast.Module:
-        return ast.parse(self.archive.read(name) if self.archive else (self.place / name).read_bytes())
+        if name not in self.trees:
+            source = self.archive.read(name) if self.archive else (self.place / name).read_bytes()
+            self.trees[name] = ast.parse(source)
+        return self.trees[name]
 
     def find(self, dotted: str) -> ast.AST:
         """The function or class at a dotted path; LookupError that names the part which is missing."""
@@ -60,8 +71,14 @@ class Source:
             raise LookupError(f"no module in {dotted}")
         node: ast.AST = self.tree(name)
         for part in parts[count:]:
-            node = next((child for child in ast.walk(node) if isinstance(
-                child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and child.name == part), None)
+            node = next(
+                (
+                    child
+                    for child in ast.walk(node)
+                    if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and child.name == part
+                ),
+                None,
+            )
             if node is None:
                 raise LookupError(f"no {part} in {name}")
         return node
@@ -80,8 +97,7 @@ class Source:
                 names.add(node.target.id)
             elif isinstance(node, ast.Assign):
                 names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            elif isinstance(node,
-                            ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 names.add(node.attr)
         return names
 
@@ -91,17 +107,28 @@ class Source:
             files = [name for name in self.names if name.startswith(folder) and name.endswith(".py")]
         else:
             files = [path.relative_to(self.place).as_posix() for path in (self.place / folder).glob("*.py")]
-        return {node.target.id for name in files for node in ast.walk(self.tree(name))
-                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+        return {
+            node.target.id
+            for name in files
+            for node in ast.walk(self.tree(name))
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
 
 
 def require_known_calls(engine: Source, solution: Path) -> None:
     """Every engine function that a solution imports is called, with parameters that the pinned engine has."""
     tree = ast.parse(solution.read_text())
-    modules = {alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-               and node.module.startswith("sglang.") for alias in node.names}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-             and node.func.id in modules]
+    modules = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("sglang.")
+        for alias in node.names
+    }
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in modules
+    ]
     assert modules and {call.func.id for call in calls} == set(modules)
     for call in calls:
         known = engine.parameters(f"{modules[call.func.id]}.{call.func.id}")

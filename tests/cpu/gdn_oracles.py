@@ -53,8 +53,12 @@ def all_heads(solve, q, k, v, decay, beta, state, scale):
 
 def expected(name, inputs, solve):
     """float64 (output, state) of a definition's inputs."""
-    return {DECODE: expected_decode, PREFILL: expected_prefill, OLD_DECODE: expected_old_decode,
-            OLD_PREFILL: expected_old_prefill}[name](solve, *map(wide, inputs))
+    return {
+        DECODE: expected_decode,
+        PREFILL: expected_prefill,
+        OLD_DECODE: expected_old_decode,
+        OLD_PREFILL: expected_old_prefill,
+    }[name](solve, *map(wide, inputs))
 
 
 def wide(value):

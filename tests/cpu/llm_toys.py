@@ -7,6 +7,7 @@ Tensors are made by rule (the seeded generator), never drawn at random.
 from types import SimpleNamespace
 
 import torch
+
 from inference_kernels.ranks import Ranks
 from inference_kernels.recorder import Recorder
 from inference_kernels.run_folder import RunFolder
@@ -50,12 +51,16 @@ class Toy:
     """A run in `root`, its recorder, and hooks of a class; `case` tells what to keep."""
 
     def __init__(self, root, repository, hook_class, layers: dict[str, int], **settings):
-        base = {"kind": "toy", "class": "published", "definitions": list(layers),
-                "selection": {"layers": layers},
-                "substitutions": [], "model": {"id": "toy", "revision": "1", "config_sha256": "0" * 64},
-                "engine": {"name": "toy", "version": "1", "flags": {}, "environment": {},
-                           "substitutions": []},
-                "hardware": {"device": "cpu"}}
+        base = {
+            "kind": "toy",
+            "class": "published",
+            "definitions": list(layers),
+            "selection": {"layers": layers},
+            "substitutions": [],
+            "model": {"id": "toy", "revision": "1", "config_sha256": "0" * 64},
+            "engine": {"name": "toy", "version": "1", "flags": {}, "environment": {}, "substitutions": []},
+            "hardware": {"device": "cpu"},
+        }
         self.repository = repository
         self.run = RunFolder.open(root / "run", base | settings)
         self.recorder = Recorder(self.run.root, repository)
@@ -75,6 +80,7 @@ class Toy:
 
     def records(self) -> list[dict]:
         from inference_kernels.files import read_json
+
         return [read_json(path)["record"] for path in self.run.calls()]
 
 

@@ -20,9 +20,17 @@ MUTATIONS = [
     (CACHED, "scale of head dimension 64", SCALE, "SCALE = 64**-0.5"),
     (CACHED, "target before the prefix, keys only", KEYS, "torch.cat([k[:, head], k_prefix[:, head]])"),
     (CACHED, "keys as prefix values", "v_prefix[:, head]", "k_prefix[:, head]"),
-    (CACHED, "last prefix row hidden", SOFTMAX,
-     "torch.softmax(scores.index_fill(1, torch.tensor([P - 1]), -torch.inf), dim=-1)"),
-    (CACHED, "target causal", SOFTMAX,
-     "torch.softmax(scores + torch.full((T, P + T), -torch.inf).triu(P + 1)[block], dim=-1)"),
+    (
+        CACHED,
+        "last prefix row hidden",
+        SOFTMAX,
+        "torch.softmax(scores.index_fill(1, torch.tensor([P - 1]), -torch.inf), dim=-1)",
+    ),
+    (
+        CACHED,
+        "target causal",
+        SOFTMAX,
+        "torch.softmax(scores + torch.full((T, P + T), -torch.inf).triu(P + 1)[block], dim=-1)",
+    ),
     (CACHED, "probabilities rounded to BF16", SOFTMAX, f"{SOFTMAX}.bfloat16().float()"),
 ]

@@ -10,12 +10,10 @@ NAMES = {  # name: (heads, window)
 SOFTMAX = "torch.softmax(scores, dim=-1)"
 VISIBLE = "visible = (keys >= start) & (keys < start + window)"
 ERRORS = [
-    ("scaled a second time", "scores = _heads_first(q[queries])",
-     "scores = D**-0.5 * _heads_first(q[queries])"),
+    ("scaled a second time", "scores = _heads_first(q[queries])", "scores = D**-0.5 * _heads_first(q[queries])"),
     ("window shifted by one", "i - window // 2", "i - window // 2 + 1"),
     ("window one key short", "keys < start + window", "keys < start + window - 1"),
-    ("window truncated at borders", VISIBLE,
-     "visible = (keys - torch.tensor(queries)[:, None]).abs() <= window // 2"),
+    ("window truncated at borders", VISIBLE, "visible = (keys - torch.tensor(queries)[:, None]).abs() <= window // 2"),
     ("whole key box visible", VISIBLE, "visible = (keys >= low) & (keys < start + length)"),
     ("mask reversed along X", "x[:, None, None, :]\n", "x[:, None, None, :].flip(3)\n"),
     ("values of the neighbouring head", "@ _heads_first(v[keys])", "@ _heads_first(v[keys]).roll(1, 0)"),

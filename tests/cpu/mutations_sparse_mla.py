@@ -13,7 +13,6 @@ ERRORS = [
     ("sink scaled like a score", SINK, " + torch.exp(attn_sink[:, None] * sm_scale - top)"),
     ("sink of the neighbouring head", SINK, SINK.replace("attn_sink", "attn_sink.roll(1)")),
     ("score scale dropped", "keys.transpose(1, 2)) * sm_scale", "keys.transpose(1, 2))"),
-    ("probabilities rounded to BF16", "torch.bmm(weights, keys)",
-     "torch.bmm(weights.bfloat16().float(), keys)"),
+    ("probabilities rounded to BF16", "torch.bmm(weights, keys)", "torch.bmm(weights.bfloat16().float(), keys)"),
 ]
 MUTATIONS = [(name, *error) for name in NAMES for error in ERRORS]

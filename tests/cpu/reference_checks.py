@@ -43,9 +43,11 @@ class _Allocations(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         given = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
-        self.made += [(tuple(leaf.shape), leaf.dtype, leaf.untyped_storage().nbytes())
-                      for leaf in tree_leaves(result)
-                      if isinstance(leaf, torch.Tensor) and _storage(leaf) not in given]
+        self.made += [
+            (tuple(leaf.shape), leaf.dtype, leaf.untyped_storage().nbytes())
+            for leaf in tree_leaves(result)
+            if isinstance(leaf, torch.Tensor) and _storage(leaf) not in given
+        ]
         return result
 
 

@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from commands import SCRIPTS, command
 
+from commands import SCRIPTS, command
 from inference_kernels import hashing
 
 REPOSITORY = SCRIPTS.parent
@@ -22,8 +22,7 @@ Tree(Path(sys.argv[1]), float(sys.argv[3]), 0.01, sys.argv[2], BANKS).write()
 
 
 def generate(root, fill, share=0.01):
-    subprocess.run([sys.executable, "-c", GENERATE, root, fill, str(share)],
-                   cwd=BENCHMARKS, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", GENERATE, root, fill, str(share)], cwd=BENCHMARKS, check=True, timeout=120)
     return root
 
 
@@ -40,8 +39,7 @@ def test_generated_trees_are_sound_and_grow(fill, tmp_path):
 
 def test_the_plan_has_the_published_counts():
     source = "from generated_release import PLAN; import json; print(json.dumps(list(PLAN.items())))"
-    done = subprocess.run([sys.executable, "-c", source], cwd=BENCHMARKS,
-                          check=True, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", source], cwd=BENCHMARKS, check=True, capture_output=True, timeout=60)
     plan = dict(json.loads(done.stdout))
     assert set(plan) == {path.stem for path in (REPOSITORY / "definitions").glob("*/*.json")}
     assert sum(entry[0] for entry in plan.values()) == 1104
@@ -50,8 +48,18 @@ def test_the_plan_has_the_published_counts():
 
 def test_records_only_tools_are_measured(tmp_path):
     output = tmp_path / "figures.json"
-    options = ["--tree", "bytes", "--share", "0.01", "--rows", "0.01", "--scratch", str(tmp_path),
-               "--output", str(output)]
+    options = [
+        "--tree",
+        "bytes",
+        "--share",
+        "0.01",
+        "--rows",
+        "0.01",
+        "--scratch",
+        str(tmp_path),
+        "--output",
+        str(output),
+    ]
     tools = ("check of pointers", "diff", "pull plan", "pull plan within 1 GB", "publish plan")
     for tool in tools:
         options += ["--tool", tool]
@@ -71,11 +79,15 @@ def test_hashing_stopped_early_leaves_the_files_that_wait(tmp_path, monkeypatch)
         if len(started) > 1:
             go.wait(10)
         return "digest"
+
     monkeypatch.setattr(hashing, "sha256_file", slow)
     results = hashing.hash_files([tmp_path / str(number) for number in range(9)], 1)
     assert next(results) == (tmp_path / "0", "digest")
     shutdown = ThreadPoolExecutor.shutdown
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", lambda pool, **options: (
-        shutdown(pool, wait=False, **options), go.set(), shutdown(pool)))
+    monkeypatch.setattr(
+        ThreadPoolExecutor,
+        "shutdown",
+        lambda pool, **options: (shutdown(pool, wait=False, **options), go.set(), shutdown(pool)),
+    )
     results.close()
     assert len(started) <= 2

@@ -14,20 +14,38 @@ DEFINITION = "dense_gemm_bf16_nt_n4096_k4096"
 
 def record(solution: str, workload: str, us: float | None, status: str = "pass", used: float = 0.5) -> dict:
     timing = {} if us is None else {"launch": {"median_us": us, "p10_us": us, "p90_us": us}}
-    return {"solution": solution, "definition": DEFINITION, "workload": workload, "class": "seeded", "axes": {"M": 16},
-            "status": status, "detail": "" if status == "pass" else "y: one\nelement", "timed": "launch",
-            "timing": timing, "floor": {"microseconds": 10.0, "bytes": 1, "operations": 2.0},
-            "comparisons": {"y": {"tolerance_used": used}},
-            "environment": {"device": "NVIDIA H200", "torch": "2.11", "peaks": {"bf16_flops": 1.0},
-                            "packages": {"torch": "2.11", "triton": "3.6"}}}
+    return {
+        "solution": solution,
+        "definition": DEFINITION,
+        "workload": workload,
+        "class": "seeded",
+        "axes": {"M": 16},
+        "status": status,
+        "detail": "" if status == "pass" else "y: one\nelement",
+        "timed": "launch",
+        "timing": timing,
+        "floor": {"microseconds": 10.0, "bytes": 1, "operations": 2.0},
+        "comparisons": {"y": {"tolerance_used": used}},
+        "environment": {
+            "device": "NVIDIA H200",
+            "torch": "2.11",
+            "peaks": {"bf16_flops": 1.0},
+            "packages": {"torch": "2.11", "triton": "3.6"},
+        },
+    }
 
 
 @pytest.fixture
 def report(tmp_path):
     path = tmp_path / "report.jsonl"
     engine, triton = f"sglang_{DEFINITION}", f"triton_{DEFINITION}"
-    records = [record(engine, "a", 40.0), record(engine, "b", 90.0), record(triton, "a", 5.0, "mismatch", 9.0),
-               record(triton, "a", 20.0), record(triton, "b", None, "mismatch", 7.0)]
+    records = [
+        record(engine, "a", 40.0),
+        record(engine, "b", 90.0),
+        record(triton, "a", 5.0, "mismatch", 9.0),
+        record(triton, "a", 20.0),
+        record(triton, "b", None, "mismatch", 7.0),
+    ]
     path.write_text("".join(json.dumps(item) + "\n" for item in records))
     return path
 
@@ -68,8 +86,13 @@ def test_the_command_writes_what_the_page_shows(report, tmp_path, repository):
     root = tmp_path / "root"
     (root / "definitions").mkdir(parents=True)
     (root / "definitions" / "gemm").symlink_to(repository / "definitions" / "gemm")
-    command = [sys.executable, repository / "scripts" / "summarise_results.py", f"starter={report}",
-               "--output", root / SUMMARY]
+    command = [
+        sys.executable,
+        repository / "scripts" / "summarise_results.py",
+        f"starter={report}",
+        "--output",
+        root / SUMMARY,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["passed"] == 3
@@ -101,8 +124,9 @@ def test_no_summary_is_no_row(tmp_path):
 
 
 def test_a_report_without_label_is_refused(repository, report):
-    done = subprocess.run([sys.executable, repository / "scripts" / "summarise_results.py", report],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, repository / "scripts" / "summarise_results.py", report], capture_output=True, text=True
+    )
     assert done.returncode == 2 and "expected LABEL=PATH" in done.stderr
 
 

@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import sys
 
-import judge_toy
 import pytest
+
+import judge_toy
 import toy
 
 
@@ -16,11 +17,22 @@ def run(repository, tmp_path):
     root = judge_toy.judge_root(tmp_path, (24,))
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        settings = {"GPUS": "cpu cpu", "ROOT": str(root), "BENCHMARK_PYTHON": sys.executable,
-                    "LOCKS": str(tmp_path / "locks"), "BENCHMARK_FLAGS": "--validation-only"}
+        settings = {
+            "GPUS": "cpu cpu",
+            "ROOT": str(root),
+            "BENCHMARK_PYTHON": sys.executable,
+            "LOCKS": str(tmp_path / "locks"),
+            "BENCHMARK_FLAGS": "--validation-only",
+        }
         script = repository / "scripts" / "run_gpu_benchmarks.sh"
-        return subprocess.run(["bash", script, tmp_path / "out", *arguments], capture_output=True, text=True,
-                              env=os.environ | settings | environment, timeout=120)
+        return subprocess.run(
+            ["bash", script, tmp_path / "out", *arguments],
+            capture_output=True,
+            text=True,
+            env=os.environ | settings | environment,
+            timeout=120,
+        )
+
     return call
 
 

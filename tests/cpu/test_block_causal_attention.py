@@ -1,6 +1,6 @@
 """Block-causal attention references against float64 per-segment attention, SDPA and flex_attention."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
 
 from cpu.mutations_block_causal_attention import CACHED, EMPTY, MUTATIONS
-from cpu.reference_checks import (GIB, assert_leaves_caller_alone, assert_rounded_once, mutated_reference,
-                                  normal, temporary_bytes)
+from cpu.reference_checks import (
+    GIB,
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+)
 from inference_kernels.constraints import check_constraint
 from inference_kernels.errors import ConstraintError
 
@@ -21,7 +27,8 @@ TEXT, IMAGE = False, True
 SEGMENTS = [(5, TEXT), (9, IMAGE), (1, TEXT), (4, IMAGE), (6, IMAGE), (12, IMAGE)]
 
 segment_lists = st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=5).map(
-    lambda prefix: [(1, TEXT), *prefix, (3, IMAGE)])
+    lambda prefix: [(1, TEXT), *prefix, (3, IMAGE)]
+)
 
 
 def key_ends(segments) -> torch.Tensor:
@@ -63,7 +70,7 @@ def per_segment_sdpa(q, k, v, segments) -> torch.Tensor:
     return torch.cat(outputs, dim=1).transpose(0, 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def case(name: str) -> tuple[list[torch.Tensor], torch.Tensor]:
     """(inputs, exact output). The cached case is the target of the empty one, cut off its prefix."""
     kv_end = key_ends(SEGMENTS)
@@ -156,12 +163,18 @@ def test_every_segmentation_satisfies_the_constraints(definition, segments):
         check_constraint(constraint, {"S": len(kv_end), "kv_end": kv_end}, "test")
 
 
-@pytest.mark.parametrize("ends", [
-    [1, 2, 2], [0, 3, 3],   # a row that does not see itself
-    [1, 2, 4], [3, 3, 4],   # a key that does not exist
-    [3, 2, 3],              # decreasing
-    [2, 3, 3],              # blocks that overlap: row 0 ends inside the block of row 1
-], ids=str)
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [1, 2, 2],
+        [0, 3, 3],  # a row that does not see itself
+        [1, 2, 4],
+        [3, 3, 4],  # a key that does not exist
+        [3, 2, 3],  # decreasing
+        [2, 3, 3],  # blocks that overlap: row 0 ends inside the block of row 1
+    ],
+    ids=str,
+)
 def test_other_key_ends_are_refused(definition, ends):
     names = {"S": 3, "kv_end": torch.tensor(ends, dtype=torch.int32)}
     with pytest.raises(ConstraintError):

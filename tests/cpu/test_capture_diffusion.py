@@ -18,8 +18,7 @@ from inference_kernels.recorder import Recorder
 from inference_kernels.seeded_checkpoint import recipe_document
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
-SIZES = [flag for case in ("text_to_image", "landscape", "edit", "transparent")
-         for flag in ("--size", f"{case}=64x32")]
+SIZES = [flag for case in ("text_to_image", "landscape", "edit", "transparent") for flag in ("--size", f"{case}=64x32")]
 
 
 class Engine:
@@ -66,8 +65,13 @@ def capture_one_call(recorder, wrong=False):
     row = (torch.arange(32 * 128) % 7 + seed).bfloat16().reshape(1, 32, 128)
     inputs = {"q": row, "k_prefix": row, "v_prefix": row, "k": row, "v": row}
     recorder.observe(CACHED_PREFIX)
-    recorder.record(CACHED_PREFIX, inputs, {"o": row + wrong}, adaptations=[], operation={
-        "call_path": "toy", "layer": "toy", "step": 1, "phase": "cached prefix", "ranks_gathered": 1})
+    recorder.record(
+        CACHED_PREFIX,
+        inputs,
+        {"o": row + wrong},
+        adaptations=[],
+        operation={"call_path": "toy", "layer": "toy", "step": 1, "phase": "cached prefix", "ranks_gathered": 1},
+    )
 
 
 @pytest.fixture
@@ -86,15 +90,31 @@ def capture(tmp_path, monkeypatch):
     monkeypatch.setattr("inference_kernels.diffusion_capture.version", lambda name: "0")
     monkeypatch.setattr(Engine, "behaviour", {})
     monkeypatch.setattr(Engine, "log", [])
-    for name in ("PYTHONPATH", "INFERENCE_KERNELS_RUN", "INFERENCE_KERNELS_CHECKPOINT", "SGLANG_PLUGINS",
-                 "SGLANG_DIFFUSION_PLATFORM_OVERRIDE", "HF_HUB_OFFLINE"):
+    for name in (
+        "PYTHONPATH",
+        "INFERENCE_KERNELS_RUN",
+        "INFERENCE_KERNELS_CHECKPOINT",
+        "SGLANG_PLUGINS",
+        "SGLANG_DIFFUSION_PLATFORM_OVERRIDE",
+        "HF_HUB_OFFLINE",
+    ):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*flags, definition=CACHED_PREFIX):
         chosen = ("--definition", definition) if definition else ()
-        return command("capture_diffusion.py", "--kind", "image", "--model-path", checkpoint, "--output-root",
-                       tmp_path / "run" / "dataset", *SIZES, *chosen, *flags)
+        return command(
+            "capture_diffusion.py",
+            "--kind",
+            "image",
+            "--model-path",
+            checkpoint,
+            "--output-root",
+            tmp_path / "run" / "dataset",
+            *SIZES,
+            *chosen,
+            *flags,
+        )
 
     run.folder = tmp_path / "run"
     return run
@@ -134,14 +154,17 @@ def test_an_interrupted_run_is_resumed_after_its_finished_cases(capture):
     assert result.summary["captured"] == {CACHED_PREFIX: 4}
 
 
-@pytest.mark.parametrize("behaviour, words", [
-    ({"start": 1}, ["RuntimeError: no worker", "engine.log"]),
-    ({"edit": "lost image"}, ["edit", "PNG files"]),
-    ({"edit": "other size"}, ["edit", "(64, 33)"]),
-    ({"edit": "hook"}, ["a bad mask", "errors/0000.json"]),
-    ({"transparent": "wrong"}, ["outside", CACHED_PREFIX]),
-    (dict.fromkeys(diffusion_kinds.KINDS["image"].cases, "silent"), [f"none of {CACHED_PREFIX} (0 calls"]),
-])
+@pytest.mark.parametrize(
+    "behaviour, words",
+    [
+        ({"start": 1}, ["RuntimeError: no worker", "engine.log"]),
+        ({"edit": "lost image"}, ["edit", "PNG files"]),
+        ({"edit": "other size"}, ["edit", "(64, 33)"]),
+        ({"edit": "hook"}, ["a bad mask", "errors/0000.json"]),
+        ({"transparent": "wrong"}, ["outside", CACHED_PREFIX]),
+        (dict.fromkeys(diffusion_kinds.KINDS["image"].cases, "silent"), [f"none of {CACHED_PREFIX} (0 calls"]),
+    ],
+)
 def test_faults_end_the_run_with_one_line_and_an_incomplete_manifest(capture, behaviour, words):
     Engine.behaviour = behaviour
     result = capture()
@@ -156,22 +179,36 @@ def test_an_operator_that_only_some_definitions_reach_is_named(capture):
     assert f"none of {CACHED_PREFIX}" not in result.err
 
 
-@pytest.mark.parametrize("flags, words", [
-    (["--size", "edit=33x32"], "multiples of 32"), (["--size", "edit=0x32"], "multiples of 32"),
-    (["--size", "edit=32"], "NAME=WxH"), (["--size", "cat=32x32"], "text_to_image"),
-    (["--case", "cat"], "text_to_image"), (["--layer", "cat"], "attn.to_q"), (["--block", "-1"], ">= 0"),
-    (["--steps-captured", "first"], "choose from"), (["--steps-captured", "second"], "first, early"),
-    (["--block", "2"], "below 2"), (["--case", "edit"], "--reference-image"),
-])
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--size", "edit=33x32"], "multiples of 32"),
+        (["--size", "edit=0x32"], "multiples of 32"),
+        (["--size", "edit=32"], "NAME=WxH"),
+        (["--size", "cat=32x32"], "text_to_image"),
+        (["--case", "cat"], "text_to_image"),
+        (["--layer", "cat"], "attn.to_q"),
+        (["--block", "-1"], ">= 0"),
+        (["--steps-captured", "first"], "choose from"),
+        (["--steps-captured", "second"], "first, early"),
+        (["--block", "2"], "below 2"),
+        (["--case", "edit"], "--reference-image"),
+    ],
+)
 def test_bad_arguments_are_refused_before_the_engine_starts(capture, flags, words):
     result = capture(*flags)
     assert result.code == 2 and words in result.err.splitlines()[-1] and not Engine.log
 
 
-@pytest.mark.parametrize("names, count, numbers", [
-    (["first", "early", "middle", "last"], 8, [0, 1, 4, 7]), (["last"], 8, [7]), (["first", "last"], 1, [0]),
-    (["early", "middle"], 2, [1]),
-])
+@pytest.mark.parametrize(
+    "names, count, numbers",
+    [
+        (["first", "early", "middle", "last"], 8, [0, 1, 4, 7]),
+        (["last"], 8, [7]),
+        (["first", "last"], 1, [0]),
+        (["early", "middle"], 2, [1]),
+    ],
+)
 def test_step_names(names, count, numbers):
     assert diffusion_kinds.step_numbers(names, count) == numbers
 

@@ -6,10 +6,21 @@ import pytest
 
 from inference_kernels.capture_docs import FOLDER, SUMMARIES, captures_page
 
-CALL = {"definition": "gemm", "case": "landscape", "layer": "to_q", "step": 7, "axes": {"M": 6144}, "passed": True,
-        "errors": {"c": {"max_abs_error": 0.0156, "tolerance_used": 0.42}, "d": {"max_abs_error": 0, "tolerance_used": 0}}}
-RUN = {"model": {"title": "Model-shaped, 1 block"}, "hardware": {"name": "GPU"}, "calls": [CALL],
-       "engine": {"version": "1.2", "torch": "3.4", "substitutions": ["a kernel: another one"]}}
+CALL = {
+    "definition": "gemm",
+    "case": "landscape",
+    "layer": "to_q",
+    "step": 7,
+    "axes": {"M": 6144},
+    "passed": True,
+    "errors": {"c": {"max_abs_error": 0.0156, "tolerance_used": 0.42}, "d": {"max_abs_error": 0, "tolerance_used": 0}},
+}
+RUN = {
+    "model": {"title": "Model-shaped, 1 block"},
+    "hardware": {"name": "GPU"},
+    "calls": [CALL],
+    "engine": {"version": "1.2", "torch": "3.4", "substitutions": ["a kernel: another one"]},
+}
 
 
 @pytest.fixture
@@ -19,6 +30,7 @@ def page(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(RUN | more))
         return captures_page(tmp_path)
+
     return write
 
 

@@ -4,11 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-import judge_toy
 import pytest
+
+import judge_toy
 import toy
 from commands import command
-
 from inference_kernels.definitions import definition_files
 from inference_kernels.judge_solutions import solution_files
 from inference_kernels.tasks import read_task
@@ -48,16 +48,19 @@ def test_a_sound_solution_is_no_finding(sound):
     assert result.code == 0 and result.errors() == []
 
 
-@pytest.mark.parametrize("solution, fragment", [
-    (changed(destination_passing_style=None), "spec.destination_passing_style; found none: its default is true"),
-    (changed(destination_passing_style=True), "parameters of run, as destination_passing_style true asks; found"),
-    (changed(entry_point="gone.py::run"), "the entry file gone.py among the sources"),
-    (changed(language="cute"), "spec.language"),
-    (changed(dependency=["torch"]), "did you mean 'dependencies'?"),
-    (changed() | {"definition": "other"}, "the solution of a known definition; found other"),
-    (changed() | {"name": "elsewhere"}, "the file toy/elsewhere.json"),
-    (changed() | {"sources": []}, "sources"),
-])
+@pytest.mark.parametrize(
+    "solution, fragment",
+    [
+        (changed(destination_passing_style=None), "spec.destination_passing_style; found none: its default is true"),
+        (changed(destination_passing_style=True), "parameters of run, as destination_passing_style true asks; found"),
+        (changed(entry_point="gone.py::run"), "the entry file gone.py among the sources"),
+        (changed(language="cute"), "spec.language"),
+        (changed(dependency=["torch"]), "did you mean 'dependencies'?"),
+        (changed() | {"definition": "other"}, "the solution of a known definition; found other"),
+        (changed() | {"name": "elsewhere"}, "the file toy/elsewhere.json"),
+        (changed() | {"sources": []}, "sources"),
+    ],
+)
 def test_a_mistake_is_found_and_explained(root, solution, fragment):
     shutil.rmtree(root / "solutions")
     write(root, solution)

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 import toy
 from commands import command
-
 from inference_kernels import check_blobs, hashing
 from inference_kernels.layout import FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING
 from inference_kernels.lfs import FIRST_LINE
@@ -58,8 +58,7 @@ def test_figures_of_a_sound_tree(dataset):
 
 def test_one_content_under_two_definitions_counts_once(dataset):
     figures = check(dataset).summary["blobs"]
-    assert (figures["paths"], figures["unique"]) == (18,
-                                                     9) and figures["bytes"] == 2 * figures["unique_bytes"]
+    assert (figures["paths"], figures["unique"]) == (18, 9) and figures["bytes"] == 2 * figures["unique_bytes"]
 
 
 def test_a_changed_copy_is_an_error(root):
@@ -79,7 +78,8 @@ def test_pointers_empty_and_truncated_files_side_by_side(root):
     result = check(root, "--definition", toy.NAME)
     assert [line for line in result.findings if line.startswith("note ")] == [
         f"note {toy.NAME}: expected tensor bytes; found 2 of 9 not fetched: Git LFS pointers to 2,000 bytes; "
-        f"git lfs pull --include 'blob/workloads/{toy.NAME}/**'"]
+        f"git lfs pull --include 'blob/workloads/{toy.NAME}/**'"
+    ]
     empty, truncated = result.errors() if "empty" in result.errors()[0] else reversed(result.errors())
     assert "an empty file" in empty and "a truncated file of 20 bytes" in truncated
     assert (result.code, result.summary["blobs"]["pointers"]) == (1, 2)
@@ -119,8 +119,7 @@ def test_a_definition_without_workloads_is_a_note(root):
     toy.add_definition(root, "toy_third")
     result = check(root)
     assert result.code == 0
-    assert result.findings == [
-        "note toy_third: expected captured workloads; found none; capture and import them"]
+    assert result.findings == ["note toy_third: expected captured workloads; found none; capture and import them"]
 
 
 def test_a_moved_blob_is_one_missing_file_and_one_that_nothing_names(root):
@@ -178,6 +177,7 @@ def test_a_file_that_cannot_be_read_is_one_finding(root, monkeypatch):
         if path == broken:
             raise PermissionError(13, "Permission denied", str(path))
         return original(path)
+
     monkeypatch.setattr(hashing, "sha256_file", refuse)
     (line,) = check(root).errors()
     assert "expected a readable file; found Permission denied" in line and broken.name in line

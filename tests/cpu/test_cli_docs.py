@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from commands import SCRIPTS
 
+from commands import SCRIPTS
 from inference_kernels import performance_docs
 from inference_kernels.cli_docs import PAGE, cli_page, parser_of, scripts, subcommands, undocumented
 from inference_kernels.errors import PackError
@@ -23,10 +23,12 @@ raise SystemExit("went on")
 @pytest.fixture
 def program(tmp_path):
     """program(lines) -> a root with one command that adds these arguments."""
+
     def write(*lines):
         (tmp_path / "scripts").mkdir(exist_ok=True)
         (tmp_path / "scripts" / "toy.py").write_text(PROGRAM.format("\n".join(lines)))
         return tmp_path
+
     return write
 
 
@@ -42,20 +44,32 @@ def test_every_argument_has_help(path):
 
 
 def test_arguments_are_shown_as_one_types_them(program):
-    page = cli_page(program(
-        'parser.add_argument("--size", type=int, required=True, help="rows | columns, %(type)s")',
-        'parser.add_argument("--kind", choices=("a", "b"), help="of\\n   two")',
-        'parser.add_argument("files", nargs="*", metavar="FILE", help="inputs")',
-        'parser.add_argument("--fast", "-f", action="store_true", help="hurry")'))
-    for row in ("| `--size SIZE` | rows \\| columns, int; required |", "| `--kind {a,b}` | of two |",
-                "| `[FILE ...]` | inputs |", "| `--fast, -f` | hurry |"):
+    page = cli_page(
+        program(
+            'parser.add_argument("--size", type=int, required=True, help="rows | columns, %(type)s")',
+            'parser.add_argument("--kind", choices=("a", "b"), help="of\\n   two")',
+            'parser.add_argument("files", nargs="*", metavar="FILE", help="inputs")',
+            'parser.add_argument("--fast", "-f", action="store_true", help="hurry")',
+        )
+    )
+    for row in (
+        "| `--size SIZE` | rows \\| columns, int; required |",
+        "| `--kind {a,b}` | of two |",
+        "| `[FILE ...]` | inputs |",
+        "| `--fast, -f` | hurry |",
+    ):
         assert row in page, page
 
 
-@pytest.mark.parametrize("line, named", [
-    ('parser.add_argument("--mute")', "--mute"), ('parser.add_argument("--mute", help=" ")', "--mute"),
-    ('parser.add_subparsers().add_parser("child", help="c").add_argument("--deep")', "child --deep"),
-    ('raise SystemExit(3)', "exit code 3")])
+@pytest.mark.parametrize(
+    "line, named",
+    [
+        ('parser.add_argument("--mute")', "--mute"),
+        ('parser.add_argument("--mute", help=" ")', "--mute"),
+        ('parser.add_subparsers().add_parser("child", help="c").add_argument("--deep")', "child --deep"),
+        ("raise SystemExit(3)", "exit code 3"),
+    ],
+)
 def test_what_is_undocumented_is_refused(program, line, named):
     with pytest.raises(PackError, match=named):
         cli_page(program(line))
@@ -69,17 +83,29 @@ def test_the_performance_page_is_in_step():
 def test_the_performance_page_says_what_was_measured(tmp_path):
     figures = {"seconds": 2.5, "cpu_seconds": 4.0, "peak_mb": 90, "load_before": 0.1}
     tree = {"tree": "bytes", "workloads": 7, "paths": 1234, "disk_bytes": 10**9}
-    trees = [tree | {"share": size, "bytes": size * 10**9,
-                     "tools": {"check": figures | {"cpu_seconds": 2.0 * size}}} for size in (1, 4)]
-    stopped = {"command": "import", "seconds": 1.5, "exit_codes": [130, -9, 0], "files": 3, "leftovers": 0,
-               "identical": False}
+    trees = [
+        tree | {"share": size, "bytes": size * 10**9, "tools": {"check": figures | {"cpu_seconds": 2.0 * size}}}
+        for size in (1, 4)
+    ]
+    stopped = {
+        "command": "import",
+        "seconds": 1.5,
+        "exit_codes": [130, -9, 0],
+        "files": 3,
+        "leftovers": 0,
+        "identical": False,
+    }
     machine = {"processor": "chip", "cores": 3, "memory_gb": 25, "system": "Linux", "python": "3.11.7"}
     path = tmp_path / performance_docs.SUMMARY
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"machine": machine, "trees": trees, "resume": [stopped]}))
     page = performance_docs.performance_page(tmp_path)
-    for text in ("chip, 3 cores, 25 GB", "| check | 4.0 | 2.5 | 8.0 | 90 | 0.1 |",
-                 "| 7 | 1,234 | 4.0 GB | 1.0 GB |", "2.00 processor seconds a GB at 1 GB, 2.00 at 4 GB",
-                 "| `import` | 1.5 | 130 -9 0 | 3 | 0 | no |"):
+    for text in (
+        "chip, 3 cores, 25 GB",
+        "| check | 4.0 | 2.5 | 8.0 | 90 | 0.1 |",
+        "| 7 | 1,234 | 4.0 GB | 1.0 GB |",
+        "2.00 processor seconds a GB at 1 GB, 2.00 at 4 GB",
+        "| `import` | 1.5 | 130 -9 0 | 3 | 0 | no |",
+    ):
         assert text in page, page
     assert "sparse files" not in page

@@ -21,8 +21,7 @@ INF, NAN = math.inf, math.nan
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def pair(actual: list, expected: list, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor,
-                                                                                    torch.Tensor]:
+def pair(actual: list, expected: list, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(actual).to(dtype), torch.tensor(expected).to(dtype)
 
 
@@ -42,10 +41,19 @@ def test_the_sum_rule_at_its_exact_boundary(dtype, sign):
     assert compare(*pair([2.0 + sign * (1.25 + step)], [2.0], dtype), tolerance).status == "mismatch"
 
 
-@pytest.mark.parametrize("reference,error,passed", [
-    (2.0, 0.25, True), (2.0, 0.3, True), (2.0, 1.0, True), (2.0, 1.0 + 2**-20, False),
-    (0.125, 0.25, True), (0.125, 0.25 + 2**-20, False), (0.0, 0.25, True), (0.0, 0.26, False),
-])
+@pytest.mark.parametrize(
+    "reference,error,passed",
+    [
+        (2.0, 0.25, True),
+        (2.0, 0.3, True),
+        (2.0, 1.0, True),
+        (2.0, 1.0 + 2**-20, False),
+        (0.125, 0.25, True),
+        (0.125, 0.25 + 2**-20, False),
+        (0.0, 0.25, True),
+        (0.0, 0.26, False),
+    ],
+)
 def test_the_either_rule_at_its_exact_boundary(reference, error, passed):
     """atol 0.25 or rtol 0.5 of |reference| + 1e-8: the larger of the two bounds counts, not their sum."""
     tolerance = Tolerance(0.25, 0.5, comparison=EITHER)
@@ -79,11 +87,25 @@ def test_zero_tolerance_is_exact():
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e5m2])
-@pytest.mark.parametrize("actual,expected", [(-INF, -INF), (INF, INF), (NAN, NAN), (0, -INF), (0, INF),
-                                             (1, NAN), (NAN, 1),
-                                             (INF, 1), (-INF, 1), (INF, -INF), (NAN, INF)])
-@pytest.mark.parametrize("tolerance", [BF16, Tolerance(1e30, 1e30), Tolerance(0.1, 0.1, 0.0001),
-                                       Tolerance(0.1, 0.1, 0.5, EITHER)])
+@pytest.mark.parametrize(
+    "actual,expected",
+    [
+        (-INF, -INF),
+        (INF, INF),
+        (NAN, NAN),
+        (0, -INF),
+        (0, INF),
+        (1, NAN),
+        (NAN, 1),
+        (INF, 1),
+        (-INF, 1),
+        (INF, -INF),
+        (NAN, INF),
+    ],
+)
+@pytest.mark.parametrize(
+    "tolerance", [BF16, Tolerance(1e30, 1e30), Tolerance(0.1, 0.1, 0.0001), Tolerance(0.1, 0.1, 0.5, EITHER)]
+)
 def test_no_pair_with_a_non_finite_value_ever_passes(dtype, actual, expected, tolerance):
     result = compare(*pair([1.0] * 9 + [actual], [1.0] * 9 + [expected], dtype), tolerance)
     assert (result.status, result.non_finite, result.passed) == ("non_finite", 1, False)
@@ -103,8 +125,7 @@ def test_non_finite_in_one_chunk_and_ordinary_errors_in_the_others(small_chunks)
 
 def test_many_non_finite_values_are_counted_and_five_shown(small_chunks):
     result = compare(torch.full((3, 7), INF), torch.zeros(3, 7), BF16)
-    assert result.non_finite == 21 and [item["index"] for item in result.worst] == [[0, index]
-                                                                                    for index in range(5)]
+    assert result.non_finite == 21 and [item["index"] for item in result.worst] == [[0, index] for index in range(5)]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -117,8 +138,7 @@ def test_finite_values_whose_difference_overflows_are_an_ordinary_mismatch(dtype
 
 
 def test_huge_and_tiny_values_give_records_that_json_can_hold():
-    for actual, expected in (([1e30], [1.0]), ([1e5], [0.0]), ([1e-30], [0.0]), ([1e25], [1e25]),
-                             ([3e38], [1e-38])):
+    for actual, expected in (([1e30], [1.0]), ([1e5], [0.0]), ([1e-30], [0.0]), ([1e25], [1e25]), ([3e38], [1e-38])):
         for dtype in (torch.float32, torch.bfloat16):
             for tolerance in (BF16, Tolerance(0.0, 0.0), Tolerance(0.0, 0.0, comparison=EITHER)):
                 json.dumps(compare(*pair(actual, expected, dtype), tolerance).to_json(), allow_nan=False)
@@ -179,12 +199,17 @@ def test_nothing_compared_is_not_a_pass(shape, dtype):
     assert result.describe() == "nothing to compare"
 
 
-@pytest.mark.parametrize("actual,expected,status", [
-    (torch.zeros(2, 3), torch.zeros(3, 2), "shape"), (torch.zeros(6), torch.zeros(2, 3), "shape"),
-    (torch.zeros(1), torch.zeros(()), "shape"), (torch.zeros(0), torch.zeros(1), "shape"),
-    (torch.zeros(2), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
-    (torch.zeros(2).int(), torch.zeros(2).long(), "dtype"),
-])
+@pytest.mark.parametrize(
+    "actual,expected,status",
+    [
+        (torch.zeros(2, 3), torch.zeros(3, 2), "shape"),
+        (torch.zeros(6), torch.zeros(2, 3), "shape"),
+        (torch.zeros(1), torch.zeros(()), "shape"),
+        (torch.zeros(0), torch.zeros(1), "shape"),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.bfloat16), "dtype"),
+        (torch.zeros(2).int(), torch.zeros(2).long(), "dtype"),
+    ],
+)
 def test_other_shapes_and_dtypes_are_never_broadcast_or_cast(actual, expected, status):
     result = compare(actual, expected, BF16)
     assert result.status == status and not result.passed
@@ -208,8 +233,7 @@ def test_fp8_values_that_are_not_finite():
 def test_the_worst_elements_of_a_3_d_tensor_in_order():
     expected = torch.zeros(4, 5, 6)
     actual = expected.clone()
-    errors = {(0, 0, 0): 1.0, (3, 4, 5): -6.0, (1, 2, 3): 5.0, (2, 0, 1): -4.0, (0, 4, 2): 3.0,
-              (3, 0, 0): 2.0}
+    errors = {(0, 0, 0): 1.0, (3, 4, 5): -6.0, (1, 2, 3): 5.0, (2, 0, 1): -4.0, (0, 4, 2): 3.0, (3, 0, 0): 2.0}
     for index, error in errors.items():
         actual[index] = error
     result = compare(actual, expected, Tolerance(0.5, 0.0))
@@ -250,10 +274,15 @@ def test_figures_do_not_depend_on_the_chunks(monkeypatch):
 VALUES = st.floats(-100, 100, width=32) | st.sampled_from([0.0, -0.0, 1.0, 0.005, 2.0**-120, 3e38, -3e38])
 
 
-@given(st.lists(st.tuples(VALUES, VALUES | st.none(), st.sampled_from([0.0, 1e-3, -0.004, 0.016])),
-                min_size=1, max_size=40),
-       st.sampled_from([(0.005, 0.016), (2e-5, 1e-4), (0.01, 0.01), (0.0, 0.0)]), st.sampled_from(RULES),
-       st.sampled_from([None, 0.9999, 0.5]), st.sampled_from([3, 1000]))
+@given(
+    st.lists(
+        st.tuples(VALUES, VALUES | st.none(), st.sampled_from([0.0, 1e-3, -0.004, 0.016])), min_size=1, max_size=40
+    ),
+    st.sampled_from([(0.005, 0.016), (2e-5, 1e-4), (0.01, 0.01), (0.0, 0.0)]),
+    st.sampled_from(RULES),
+    st.sampled_from([None, 0.9999, 0.5]),
+    st.sampled_from([3, 1000]),
+)
 @settings(max_examples=150, deadline=None)
 def test_a_float64_numpy_oracle_agrees(rows, bounds, rule, ratio, chunk):
     """The rules in float64, on float32 data; elements within 1e-12 of their bound are left out."""
@@ -264,13 +293,11 @@ def test_a_float64_numpy_oracle_agrees(rows, bounds, rule, ratio, chunk):
     atol, rtol = bounds
     limit = atol + rtol * size if rule == SUM else np.maximum(atol, rtol * (size + 1e-8))
     clear = np.abs(error - limit) > 1e-12 * np.maximum(limit, 1e-300)
-    actual, expected = (np.where(clear | (error == 0), values, 0.0).astype(np.float32)
-                        for values in (actual, expected))
+    actual, expected = (np.where(clear | (error == 0), values, 0.0).astype(np.float32) for values in (actual, expected))
     wrong = int((clear & (error > limit)).sum())
     module.CHUNK["cpu"], saved = chunk, module.CHUNK["cpu"]
     try:
-        result = compare(torch.from_numpy(actual), torch.from_numpy(expected),
-                         Tolerance(atol, rtol, ratio, rule))
+        result = compare(torch.from_numpy(actual), torch.from_numpy(expected), Tolerance(atol, rtol, ratio, rule))
     finally:
         module.CHUNK["cpu"] = saved
     assert result.mismatched == wrong

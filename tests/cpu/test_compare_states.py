@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inference_kernels.compare_states import StateLimits, compare_states
 
@@ -69,7 +70,7 @@ def test_one_head_of_one_sequence_is_not_hidden_by_the_others():
 def test_head_axis(shape, head_axis):
     want = states(*shape)
     got = want.clone()
-    last = tuple(size - 1 for size in shape[:head_axis + 1])
+    last = tuple(size - 1 for size in shape[: head_axis + 1])
     got[last] *= 1.5
     assert compare_states(got, want, head_axis).worst == list(last)
 
@@ -125,11 +126,11 @@ def test_figures_match_the_formulas(sequences, heads, rest, seed):
     got = want + 0.01 * torch.randn(sequences, heads, rest, generator=generator)
     result = compare_states(got, want, 1)
     error, exact = (got.double() - want.double()).numpy(), want.double().numpy()
-    assert result.relative_rms == pytest.approx(float((error**2).sum()**.5 / (exact**2).sum()**.5))
+    assert result.relative_rms == pytest.approx(float((error**2).sum() ** 0.5 / (exact**2).sum() ** 0.5))
     assert result.max_error == pytest.approx(float(abs(error).max() / abs(exact).max()))
-    each = (error**2).sum(-1)**.5 / (exact**2).sum(-1)**.5
+    each = (error**2).sum(-1) ** 0.5 / (exact**2).sum(-1) ** 0.5
     assert result.head_relative_rms == pytest.approx(float(each.max()))
-    pooled = (error**2).sum((0, 2))**.5 / (exact**2).sum((0, 2))**.5
+    pooled = (error**2).sum((0, 2)) ** 0.5 / (exact**2).sum((0, 2)) ** 0.5
     assert result.pooled_head_relative_rms == pytest.approx(float(pooled.max()))
     worst = (result.relative_rms <= 0.01, result.max_error <= 0.015, result.head_relative_rms <= 0.02)
     assert result.passed == all(worst)

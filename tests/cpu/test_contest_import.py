@@ -4,13 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
-import contest_tree
 import pytest
 import torch
+
+import contest_tree
 from commands import command, require_one_line
 from contest_tree import DECODE, PREFILL, WORKLOADS
-from toy import tree_bytes
-
 from inference_kernels import contest_import, contest_source, docs
 from inference_kernels.definitions import load_definition
 from inference_kernels.layout import blob_files
@@ -18,6 +17,7 @@ from inference_kernels.records import read_captures, read_workloads
 from inference_kernels.replay import replay_root
 from inference_kernels.run_folder import RunFolder
 from inference_kernels.tensors import load_tensor, read_header
+from toy import tree_bytes
 
 SCRIPT = "import_mlsys26_gdn.py"
 
@@ -42,8 +42,16 @@ def fresh(tmp_path) -> Path:
 
 
 def run(folder: Path, *more):
-    return command(SCRIPT, "--source", folder / "tree", "--output-root", folder / "root",
-                   "--work-directory", folder / "work", *more)
+    return command(
+        SCRIPT,
+        "--source",
+        folder / "tree",
+        "--output-root",
+        folder / "root",
+        "--work-directory",
+        folder / "work",
+        *more,
+    )
 
 
 def records(folder: Path) -> dict[str, dict]:
@@ -82,7 +90,7 @@ def test_every_tensor_is_the_contests_own_in_a_file_of_its_own(imported):
 
 
 def test_receipts_say_where_a_workload_comes_from_and_what_was_checked(imported):
-    for name, uuid, lead, bounds, state in WORKLOADS:
+    for name, uuid, lead, _, state in WORKLOADS:
         record = records(imported)[uuid]
         assert record["class"] == "contest" and record["outputs"] == {} and record["definition"] == name
         request = record["request"]
@@ -136,8 +144,9 @@ def test_a_killed_conversion_resumes_and_touches_the_dataset_only_at_the_end(fre
 
     monkeypatch.setattr(contest_import, "_convert_one", interrupted)
     assert run(fresh).code == 130 and tree_bytes(fresh / "root") == before
-    monkeypatch.setattr(contest_import, "_convert_one", lambda source, *more: (calls.append(source.case),
-                                                                             convert_one(source, *more))[1])
+    monkeypatch.setattr(
+        contest_import, "_convert_one", lambda source, *more: (calls.append(source.case), convert_one(source, *more))[1]
+    )
     result = run(fresh)
     assert (result.code, result.summary["new_workloads"]) == (0, 4)
     assert len(calls) == len(set(calls)) == 4

@@ -5,14 +5,14 @@ import sys
 import types
 from pathlib import Path
 
-import contest_tree
 import pytest
+
+import contest_tree
 from commands import command, require_one_line
 from contest_tree import DECODE, PREFILL, WORKLOADS
-from toy import tree_bytes
-
 from inference_kernels import contest_download, contest_source
 from inference_kernels.errors import DatasetError
+from toy import tree_bytes
 
 SCRIPT = "import_mlsys26_gdn.py"
 
@@ -40,6 +40,7 @@ def tensors(change, row=0):
 def content(change, row=2):
     def apply(folder: Path) -> None:
         tensor_file(folder, row).write_bytes(change(tensor_file(folder, row).read_bytes()))
+
     return apply
 
 
@@ -49,6 +50,7 @@ def definition(change):
         value = json.loads(path.read_text())
         change(value)
         path.write_text(json.dumps(value))
+
     return apply
 
 
@@ -80,21 +82,22 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("change, fragments", [(row[0], row[1:])
-                         for row in REFUSED.values()], ids=list(REFUSED))
+@pytest.mark.parametrize("change, fragments", [(row[0], row[1:]) for row in REFUSED.values()], ids=list(REFUSED))
 def test_a_copy_that_is_not_sound_is_refused_before_anything_is_written(folder, change, fragments):
     change(folder)
     before = tree_bytes(folder)
-    result = command(SCRIPT, "--source", folder / "tree", "--output-root", folder / "root",
-                     "--work-directory", folder / "work")
+    result = command(
+        SCRIPT, "--source", folder / "tree", "--output-root", folder / "root", "--work-directory", folder / "work"
+    )
     require_one_line(result, *fragments)
     assert tree_bytes(folder) == before
 
 
 def test_a_constraint_that_reads_tensors_is_checked(folder):
     contest_tree.rewrite_tensor(folder / "tree", WORKLOADS[3][1], lambda t: t["cu_seqlens"].fill_(0))
-    result = command(SCRIPT, "--source", folder / "tree", "--output-root", folder / "root",
-                     "--work-directory", folder / "work")
+    result = command(
+        SCRIPT, "--source", folder / "tree", "--output-root", folder / "root", "--work-directory", folder / "work"
+    )
     require_one_line(result, "cu_seqlens[-1] == total_seq_len", WORKLOADS[3][1])
     assert not (folder / "root" / "captures.jsonl").exists()
 
@@ -104,8 +107,7 @@ def test_a_copy_without_definitions_and_with_links_is_read(folder):
     for path in (folder / "tree" / "definitions" / "gdn").iterdir():
         path.unlink()
     store = tensor_file(folder, 0).rename(folder / "content")
-    (folder / "tree" / "blob" / "workloads" / "gdn" / \
-     f"{DECODE}_{WORKLOADS[0][1]}.safetensors").symlink_to(store)
+    (folder / "tree" / "blob" / "workloads" / "gdn" / f"{DECODE}_{WORKLOADS[0][1]}.safetensors").symlink_to(store)
     found = contest_source.read_tree(folder / "tree", folder / "root")
     assert [workload.uuid for workload in found] == [row[1] for row in WORKLOADS]
     assert found[1].zeros == ("state",) and found[0].dropped == ("cu_seqlens",)
@@ -139,8 +141,9 @@ def download_command(folder: Path, *more):
 def test_the_pinned_revision_is_downloaded_and_recorded(folder, hub):
     result = download_command(folder)
     assert (result.code, result.summary["new_workloads"]) == (0, 4), result
-    assert hub.calls == [("flashinfer-ai/mlsys26-contest", "dataset", contest_source.REVISION,
-                          list(contest_download.PATTERNS))]
+    assert hub.calls == [
+        ("flashinfer-ai/mlsys26-contest", "dataset", contest_source.REVISION, list(contest_download.PATTERNS))
+    ]
     lines = (folder / "root" / "captures.jsonl").read_text().splitlines()
     assert {json.loads(line)["request"]["revision"] for line in lines} == {contest_source.REVISION}
 
@@ -168,12 +171,16 @@ def test_without_huggingface_hub_the_remedy_is_named_and_a_dry_run_works(folder,
 
 def test_the_patterns_cover_both_layouts():
     from fnmatch import fnmatch  # how the Hub's client matches: `*` crosses folders
+
     blobs = "blob/workloads/gdn"
-    for file in (f"{blobs}/{DECODE}_u.safetensors", f"{blobs}/{DECODE}/{DECODE}_u.safetensors",
-                 f"workloads/gdn/{PREFILL}.jsonl", f"definitions/gdn/{PREFILL}.json"):
+    for file in (
+        f"{blobs}/{DECODE}_u.safetensors",
+        f"{blobs}/{DECODE}/{DECODE}_u.safetensors",
+        f"workloads/gdn/{PREFILL}.jsonl",
+        f"definitions/gdn/{PREFILL}.json",
+    ):
         assert any(fnmatch(file, pattern) for pattern in contest_download.PATTERNS)
-    assert not any(fnmatch("blob/workloads/moe/x.safetensors", pattern)
-                   for pattern in contest_download.PATTERNS)
+    assert not any(fnmatch("blob/workloads/moe/x.safetensors", pattern) for pattern in contest_download.PATTERNS)
 
 
 def test_errors_are_typed(folder):

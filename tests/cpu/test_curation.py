@@ -30,14 +30,28 @@ def write_definition(root: Path, name: str, op_type: str, description: str) -> N
     """C = A, with one variable axis M; a task and a readable reference beside it."""
     tensor = {"shape": ["M", "K"], "dtype": "bfloat16", "description": "rows"}
     path = root / "definitions" / op_type / f"{name}.json"
-    write_json(path, {"name": name, "op_type": op_type, "description": description, "tags": ["model:toy"],
-                      "axes": {"M": {"type": "var", "description": "rows"},
-                               "K": {"type": "const", "value": 2, "description": "row length"}},
-                      "constraints": ["M >= 1"], "inputs": {"A": tensor}, "outputs": {"C": tensor}})
+    write_json(
+        path,
+        {
+            "name": name,
+            "op_type": op_type,
+            "description": description,
+            "tags": ["model:toy"],
+            "axes": {
+                "M": {"type": "var", "description": "rows"},
+                "K": {"type": "const", "value": 2, "description": "row length"},
+            },
+            "constraints": ["M >= 1"],
+            "inputs": {"A": tensor},
+            "outputs": {"C": tensor},
+        },
+    )
     path.with_suffix(".py").write_text('"""C = A."""\n\n\ndef run(A):\n    return A.clone()\n')
     task = read_json(root / "tasks" / f"{NAME}.json")
-    write_json(root / "tasks" / f"{name}.json", task | {
-        "definition": name, "workloads": f"workloads/{op_type}/{name}.jsonl", "group_axis": "M"})
+    write_json(
+        root / "tasks" / f"{name}.json",
+        task | {"definition": name, "workloads": f"workloads/{op_type}/{name}.jsonl", "group_axis": "M"},
+    )
 
 
 def add_call(root: Path, name: str, rows: int, data_class: str, mask: torch.Tensor | None = None) -> str:
@@ -46,17 +60,24 @@ def add_call(root: Path, name: str, rows: int, data_class: str, mask: torch.Tens
     place = {key: {"type": "safetensors"} | reference(root, name, value) for key, value in tensors.items()}
     uuid = records.workload_uuid(name, place)
     old = records.read_captures(root)
-    record = old[0] | {"workload": uuid, "definition": name, "class": data_class, "auxiliary": {},
-                       "outputs": {"C": reference(root, name, matrix(rows))}, "adaptations": [],
-                       "statistics": {key: records.statistics(item.float()) for key, item in tensors.items()}}
+    record = old[0] | {
+        "workload": uuid,
+        "definition": name,
+        "class": data_class,
+        "auxiliary": {},
+        "outputs": {"C": reference(root, name, matrix(rows))},
+        "adaptations": [],
+        "statistics": {key: records.statistics(item.float()) for key, item in tensors.items()},
+    }
     record.pop("generated", None)
     records.write_captures(root, [*old, record])
     definition = read_json(next((root / "definitions").glob(f"*/{name}.json")))
     path = root / "workloads" / definition["op_type"] / f"{name}.jsonl"
     lines = path.read_text() if path.exists() else ""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(lines + json.dumps(records.workload_line(
-        name, {"axes": {"M": rows}, "inputs": place, "uuid": uuid})) + "\n")
+    path.write_text(
+        lines + json.dumps(records.workload_line(name, {"axes": {"M": rows}, "inputs": place, "uuid": uuid})) + "\n"
+    )
     return uuid
 
 
@@ -68,12 +89,18 @@ def reference(root: Path, name: str, value: torch.Tensor) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     root = toy_dataset(tmp_path_factory.mktemp("full"))
-    for name, op_type, text in ((GEMM, "gemm", "C = A."), (ATTENTION, "dense_attention", "C = A."),
-                                (RETIRED, "gemm", f"Retired: {REASON}. C = A.")):
+    for name, op_type, text in (
+        (GEMM, "gemm", "C = A."),
+        (ATTENTION, "dense_attention", "C = A."),
+        (RETIRED, "gemm", f"Retired: {REASON}. C = A."),
+    ):
         write_definition(root, name, op_type, text)
     pack(root)
-    shutil.copytree(root / "definitions" / "gemm", root / "retired" / "definitions" / "gemm",
-                    ignore=shutil.ignore_patterns(f"{GEMM}*"))
+    shutil.copytree(
+        root / "definitions" / "gemm",
+        root / "retired" / "definitions" / "gemm",
+        ignore=shutil.ignore_patterns(f"{GEMM}*"),
+    )
     for rows, data_class in ((32, "published"), (4096, "published"), (4095, "published"), (16, "seeded")):
         add_call(root, GEMM, rows, data_class)
     add_call(root, RETIRED, 64, "published")
@@ -141,9 +168,14 @@ def test_the_curated_tree_is_sound(root):
     state = check_root(root, None, 2, lambda items, total, label: iter(items))
     assert [finding.line() for finding in state.findings.items if finding.level != "note"] == []
     assert len(state.workloads) == 5
-    for name in (f"definitions/gemm/{RETIRED}.json", f"definitions/gemm/{RETIRED}.py",
-                 f"tasks/{RETIRED}.json", f"workloads/gemm/{RETIRED}.jsonl", f"blob/starter/{RETIRED}",
-                 "solutions/gemm"):
+    for name in (
+        f"definitions/gemm/{RETIRED}.json",
+        f"definitions/gemm/{RETIRED}.py",
+        f"tasks/{RETIRED}.json",
+        f"workloads/gemm/{RETIRED}.jsonl",
+        f"blob/starter/{RETIRED}",
+        "solutions/gemm",
+    ):
         assert not (root / name).exists(), name
     assert (root / "retired" / "definitions" / "gemm" / f"{RETIRED}.json").exists()
 
@@ -176,6 +208,7 @@ def test_a_kill_at_any_write_is_completed_by_the_next_run(root, tmp_path, monkey
 
 def killed_after(monkeypatch, root: Path, steps: int) -> bool:
     """Apply, and stop after `steps` changes of the disk; False if the work was done before."""
+
     class Killed(BaseException):
         pass
 
@@ -188,6 +221,7 @@ def killed_after(monkeypatch, root: Path, steps: int) -> bool:
                 raise Killed
             count += 1
             return original(*arguments, **keywords)
+
         return change
 
     plan = plan_of(root)

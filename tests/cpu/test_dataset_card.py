@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from commands import SCRIPTS, command
 
+from commands import SCRIPTS, command
 from inference_kernels.hub_card import card_errors, parse, split_card
 from inference_kernels.hub_files import is_published
 from inference_kernels.records import read_captures
@@ -25,8 +25,7 @@ def test_front_matter_follows_the_data(card):
     assert card_errors(card) == []
     fields = parse(split_card(card)[0])
     classes = {record["class"] for record in read_captures(REPOSITORY)}
-    assert {tag for tag in fields["tags"] if tag.startswith(
-        "class-")} == {f"class-{name}" for name in classes}
+    assert {tag for tag in fields["tags"] if tag.startswith("class-")} == {f"class-{name}" for name in classes}
     assert (fields["license"] == "apache-2.0") == (classes == {"seeded"})
     assert fields["size_categories"] == ["n<1K"] or len(read_captures(REPOSITORY)) >= 1000
 

@@ -1,6 +1,6 @@
 """Dense attention references against float64 attention and PyTorch's SDPA."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cpu.mutations_dense_attention import AUDIO, MUTATIONS, VIDEO
-from cpu.reference_checks import (GIB, assert_leaves_caller_alone, assert_rounded_once, mutated_reference,
-                                  normal, temporary_bytes, without_constants)
+from cpu.reference_checks import (
+    GIB,
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+    without_constants,
+)
 
 H = 32
 DIM = {VIDEO: 128, AUDIO: 64}
@@ -35,7 +42,7 @@ def exact_attention(q, k, v) -> torch.Tensor:
     return torch.from_numpy(o)
 
 
-@lru_cache(maxsize=None)
+@cache
 def case(name: str) -> tuple[list[torch.Tensor], torch.Tensor]:
     """(inputs, exact output): two samples, more keys than queries."""
     inputs = qkv(name, 2, 11, 17)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference_kernels import discrimination as tool, discrimination_report as report, docs
+from inference_kernels import discrimination as tool
+from inference_kernels import discrimination_report as report
+from inference_kernels import docs
 from inference_kernels.available import Available, available_workloads, data_classes
 from inference_kernels.definitions import load_definition
 from inference_kernels.dev_subset import choose_dev, replace_dev, write_dev
@@ -51,8 +53,11 @@ def test_every_trick_is_tried_and_told_apart(root):
 
 def test_shares_are_counted(root):
     # ids of the 5-row call are 0 1 4 4 1, so count is 1 2 0 0 2: two zeros of five, mean 1.
-    trials = {trial.trick: trial for trial in measured(root).trials if trial.outputs.get("count")
-              and len(trial.outputs) in (1, 2) and trial.workload == five_rows(root)}
+    trials = {
+        trial.trick: trial
+        for trial in measured(root).trials
+        if trial.outputs.get("count") and len(trial.outputs) in (1, 2) and trial.workload == five_rows(root)
+    }
     assert trials["zeros"].outputs["count"].share == 0.4
     assert trials["mean value"].outputs["count"].share == 0.2
     assert trials["rows swapped"].outputs["count"].share == 0.6
@@ -168,8 +173,9 @@ def test_dev_takes_all_of_few(task):
 
 
 def test_dev_is_spread_over_classes_and_values(task):
-    many = [item(rows, number, kind) for rows in range(1, 30) for number in range(3)
-            for kind in ("published", "seeded")]
+    many = [
+        item(rows, number, kind) for rows in range(1, 30) for number in range(3) for kind in ("published", "seeded")
+    ]
     chosen = choose_dev(task, many)
     assert len(chosen) == 10 == len(set(chosen))
     for kind in ("published", "seeded"):
@@ -224,8 +230,7 @@ def test_references_pass_their_own_task(root):
 
 def test_non_finite_references_fail_the_workload(root):
     definition = load_definition(root, NAME)
-    definition["reference"] = definition["reference"].replace(
-        "return y", "y[0, :3] = float('nan')\n    return y")
+    definition["reference"] = definition["reference"].replace("return y", "y[0, :3] = float('nan')\n    return y")
     result = next(self_test(root, definition, {}, "cpu"))
     assert result.status == "fail" and result.non_finite == {"y": 3} and "y 3 of" in result.reason
 
@@ -233,7 +238,8 @@ def test_non_finite_references_fail_the_workload(root):
 def test_a_reference_that_depends_on_its_module_fails(root):
     definition = load_definition(root, NAME)
     definition["reference"] = definition["reference"].replace(
-        "return y", "y = y + (0 if __name__.startswith('reference_') else 8)\n    return y")
+        "return y", "y = y + (0 if __name__.startswith('reference_') else 8)\n    return y"
+    )
     result = next(self_test(root, definition, {}, "cpu"))
     assert result.status == "fail" and result.reason.startswith("y: ") and not result.non_finite
 

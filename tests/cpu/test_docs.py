@@ -1,8 +1,8 @@
 """Generated documents: in step with their sources, stable, and honest about unknown blocks."""
 
 import pytest
-import toy
 
+import toy
 from inference_kernels import docs
 from inference_kernels.errors import PackError
 

@@ -4,10 +4,9 @@ import re
 import shlex
 
 import pytest
-from commands import command
-from documented import (DOCUMENTS, OURS, REPOSITORY, STRANGERS, blocks, documented_calls, make_plan,
-                        shell_calls)
 
+from commands import command
+from documented import DOCUMENTS, OURS, REPOSITORY, STRANGERS, blocks, documented_calls, make_plan, shell_calls
 from inference_kernels.cli_docs import actions, parser_of, subcommands
 
 # What only reads, and fast, is run as written.
@@ -32,8 +31,7 @@ def options_of(script, arguments):
     """The option strings that a call can use, those of its subcommand included."""
     parser = parser_of(script)
     children = [child for name, _, child in subcommands(parser) if name in arguments]
-    return {text for item in [parser, *children] for action in actions(item)
-            for text in action.option_strings}
+    return {text for item in [parser, *children] for action in actions(item) for text in action.option_strings}
 
 
 def test_calls_are_taken_by_the_programs(calls, capsys):
@@ -63,11 +61,12 @@ def refused(script, arguments, capsys):
 
 def test_calls_with_a_dry_run_print_their_plan(calls, locks, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    for program, script, *arguments in [call for call in calls if call[0] == "python" and len(call) > 2]:
+    for _, script, *arguments in [call for call in calls if call[0] == "python" and len(call) > 2]:
         if script.startswith("scripts/") and "--dry-run" in options_of(REPOSITORY / script, arguments):
             arguments = [locks if part == "/tmp/kernel-locks" else part for part in arguments]
-            result = command(script.removeprefix("scripts/"), *arguments,
-                             *["--dry-run"] * ("--dry-run" not in arguments))
+            result = command(
+                script.removeprefix("scripts/"), *arguments, *["--dry-run"] * ("--dry-run" not in arguments)
+            )
             assert result.code == 0 and result.out, (script, arguments, result.err)
 
 
@@ -92,16 +91,18 @@ def test_python_of_the_readme_runs(monkeypatch):
 
 
 def test_every_model_has_its_sequence(tmp_path):
-    planned = [" ".join(call) for call in documented_calls(REPRODUCE, tmp_path)
-               if any("run_modal_capture" in part for part in call)]
+    planned = [
+        " ".join(call)
+        for call in documented_calls(REPRODUCE, tmp_path)
+        if any("run_modal_capture" in part for part in call)
+    ]
     assert len(planned) >= 12
     for kind in ("image", "qwen-next", "deepseek41", "ltx25"):
         assert any(f"--kind {kind}" in line and "--prepare-model" in line for line in planned)
         assert any(f"--kind {kind}" in line and "--prepare-model" not in line for line in planned)
 
 
-@pytest.mark.parametrize("block", ["python scripts/verify.py --deep", "pyhton scripts/verify.py",
-                                   "echo $nowhere"])
+@pytest.mark.parametrize("block", ["python scripts/verify.py --deep", "pyhton scripts/verify.py", "echo $nowhere"])
 def test_wrong_lines_are_found(block, tmp_path, capsys):
     with pytest.raises(AssertionError):
         for _, script, *arguments in shell_calls(block, tmp_path):
@@ -111,5 +112,10 @@ def test_wrong_lines_are_found(block, tmp_path, capsys):
 def test_shell_is_understood(tmp_path):
     block = 'one() { python a.py "$@" | tar x; }\nfor x in 1 2; do one --n $x "a b"; done\nV=1 make run > log'
     found = sorted(map(tuple, shell_calls(block, tmp_path)))
-    assert found == [("make", "run"), ("python", "a.py", "--n", "1", "a b"),
-                     ("python", "a.py", "--n", "2", "a b"), ("tar", "x"), ("tar", "x")]
+    assert found == [
+        ("make", "run"),
+        ("python", "a.py", "--n", "1", "a b"),
+        ("python", "a.py", "--n", "2", "a b"),
+        ("tar", "x"),
+        ("tar", "x"),
+    ]

@@ -1,7 +1,7 @@
 """Expert router reference against float64 scores and Python's own ordering, and against torch.topk."""
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def small_inputs(rows: int, seed: int = 0, levels: int = 2):
     return quarters(seed, rows, 4), weight, bias, bias_vl, torch.arange(rows) % 3 == 1
 
 
-@lru_cache(maxsize=None)
+@cache
 def real_case():
     """(inputs, expected) in true size: ordinary rows, one of large logits, one whose scores all underflow."""
     hidden = normal(12, 5120, seed=1)
@@ -100,8 +100,9 @@ def test_reference_selects_what_topk_selects(reference):
 
 
 @settings(deadline=None, max_examples=30)
-@given(rows=st.integers(1, 6), seed=st.integers(0, 10_000), levels=st.integers(1, 4),
-       factor=st.sampled_from([1.0, 1.5]))
+@given(
+    rows=st.integers(1, 6), seed=st.integers(0, 10_000), levels=st.integers(1, 4), factor=st.sampled_from([1.0, 1.5])
+)
 def test_ties_go_to_the_lower_id(reference, rows, seed, levels, factor):
     inputs = small_inputs(rows, seed, levels)
     expected = routed(*inputs, factor)
@@ -153,8 +154,13 @@ def test_few_rows(rows, reference):
 
 
 def test_temporaries_at_the_largest_published_shape(reference):
-    shapes = [((4096, 5120), torch.bfloat16), ((384, 5120), torch.bfloat16), ((384,), torch.float32),
-              ((384,), torch.float32), ((4096,), torch.bool)]
+    shapes = [
+        ((4096, 5120), torch.bfloat16),
+        ((384, 5120), torch.bfloat16),
+        ((384,), torch.float32),
+        ((384,), torch.float32),
+        ((4096,), torch.bool),
+    ]
     inputs = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in shapes]
     sizes = temporary_bytes(lambda *x: reference(NAME)(*x, 1.0)[1], *inputs)
     assert sizes[0] == 4 * 4096 * 5120 and sum(sizes) <= 2**30

@@ -9,12 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import SCRIPTS, command, require_one_line
-from explorer_trees import (ATTACK, NAME, OP_TYPE, edit, hostile_tree, large_tree, result, small_tree,
-                            solution, write_results)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands import SCRIPTS, command, require_one_line
+from explorer_trees import (
+    ATTACK,
+    NAME,
+    OP_TYPE,
+    edit,
+    hostile_tree,
+    large_tree,
+    result,
+    small_tree,
+    solution,
+    write_results,
+)
 from inference_kernels import explorer_code, explorer_figures, explorer_page
 from inference_kernels.errors import SchemaError
 from inference_kernels.explorer_data import SHARED, SHOWN, architectures, explorer_data
@@ -50,12 +60,15 @@ def test_the_page_of_this_repository_has_everything_and_is_the_same_twice(reposi
 
 def test_shared_parts_of_receipts_are_found_again(repository):
     data = explorer_data(repository)
-    for record, row in zip(sorted(read_captures(repository), key=lambda item: item["workload"]),
-                           sorted(data["workloads"], key=lambda item: item["workload"])):
+    for record, row in zip(
+        sorted(read_captures(repository), key=lambda item: item["workload"]),
+        sorted(data["workloads"], key=lambda item: item["workload"]),
+    ):
         unpooled = {key: data["pool"][row[key]] for key in SHARED}
         replay = row["replay"] | {"criterion": data["pool"][row["replay"]["criterion"]]}
-        assert {key: value for key, value in row.items() if key not in ("axes", "inputs")} | unpooled \
-            | {"replay": replay} == record
+        assert {key: value for key, value in row.items() if key not in ("axes", "inputs")} | unpooled | {
+            "replay": replay
+        } == record
 
 
 def test_the_page_loads_nothing_and_its_policy_names_its_script_and_style(root):
@@ -84,9 +97,11 @@ def test_json_in_the_page_is_ascii_without_markup_and_the_same_value(value):
 
 
 def test_the_page_needs_no_torch(root, tmp_path):
-    code = ("import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1])\n"
-            "from pathlib import Path; from inference_kernels import explorer_page\n"
-            "explorer_page.write_page(Path(sys.argv[2]), Path(sys.argv[3]))")
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; from inference_kernels import explorer_page\n"
+        "explorer_page.write_page(Path(sys.argv[2]), Path(sys.argv[3]))"
+    )
     target = tmp_path / "page.html"
     done = subprocess.run([sys.executable, "-c", code, SCRIPTS, root, target], capture_output=True, text=True)
     assert done.stderr == "" and target.read_text() == explorer_page.page_text(root)
@@ -113,9 +128,15 @@ def test_results_are_shown_by_known_keys(root):
     assert explorer_data(root)["results"] == [{key: row[key] for key in SHOWN} for row in rows]
 
 
-@pytest.mark.parametrize("fields, found", [
-    ({"geomean_us": "fast"}, "geomean_us = 'fast'"), ({"passed": None}, "passed = None"),
-    ({"workloads": True}, "workloads = True"), ({"note": "more"}, "unknown key note")])
+@pytest.mark.parametrize(
+    "fields, found",
+    [
+        ({"geomean_us": "fast"}, "geomean_us = 'fast'"),
+        ({"passed": None}, "passed = None"),
+        ({"workloads": True}, "workloads = True"),
+        ({"note": "more"}, "unknown key note"),
+    ],
+)
 def test_a_malformed_result_is_refused(root, fields, found):
     path = write_results(root, result(), result(**fields))
     with pytest.raises(SchemaError) as caught:
@@ -165,7 +186,7 @@ def test_python_gets_colours_and_unknown_files_none():
     found = explorer_code.highlighted("main.py", text)
     pieces, place = [], 0
     for length, letter in runs(found["marks"]):
-        pieces.append((text[place:place + length], letter))
+        pieces.append((text[place : place + length], letter))
         place += length
     assert {("def", "k"), ("run", "f"), ('# "é"', "c"), ("0.5", "n"), ("len", "b")} <= set(pieces)
     assert explorer_code.highlighted("notes.unknown", text)["marks"] == f"{len(text)}."
@@ -190,7 +211,12 @@ def test_figures_are_recoloured_where_the_page_is_dark(repository):
 def test_the_published_size_fits_one_page(tmp_path, repository):
     page = explorer_page.page_text(large_tree(repository, tmp_path, PUBLISHED_TARGET))
     data = page_data(page)
-    paths = {item["path"] for row in data["workloads"] for group in ("inputs", "outputs", "auxiliary")
-             for item in row[group].values() if "path" in item}
+    paths = {
+        item["path"]
+        for row in data["workloads"]
+        for group in ("inputs", "outputs", "auxiliary")
+        for item in row[group].values()
+        if "path" in item
+    }
     assert len(data["workloads"]) == PUBLISHED_TARGET and len(paths) >= PUBLISHED_PATHS
     assert len(page) < 8 * 2**20

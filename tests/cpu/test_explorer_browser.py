@@ -5,8 +5,8 @@ import re
 
 import pytest
 from browser import chromium, missing_programs
-from explorer_trees import ATTACK, NAME, hostile_tree, large_tree, result, write_results
 
+from explorer_trees import ATTACK, NAME, hostile_tree, large_tree, result, write_results
 from inference_kernels import explorer_page
 from inference_kernels.files import read_object
 from inference_kernels.records import PUBLISHED_TARGET, read_captures
@@ -42,6 +42,7 @@ def at(browser, page):
         browser.open("about:blank")
         browser.open(f"{page}#/{route}")
         return browser
+
     yield opened
     assert browser.messages() == []
 
@@ -84,13 +85,15 @@ def test_a_filter_narrows_the_list_tells_so_and_is_kept_in_the_address(at, recor
     assert browser.becomes(f"document.querySelector('.summary')?.textContent === '{everything}'")
 
 
-@pytest.mark.parametrize("query, key", [("operator=sparse_mla", "definition"),
-                                        ("model=id:seeded/deepseek41", "model")])
+@pytest.mark.parametrize("query, key", [("operator=sparse_mla", "definition"), ("model=id:seeded/deepseek41", "model")])
 def test_filters_keep_exactly_what_they_name(at, repository, query, key):
     browser = at(f"workloads?{query}")
     value = query.split("=")[1].removeprefix("id:")
-    kept = [row["workload"] for row in read_captures(repository)
-            if (row["definition"].startswith(value) if key == "definition" else row["model"]["id"] == value)]
+    kept = [
+        row["workload"]
+        for row in read_captures(repository)
+        if (row["definition"].startswith(value) if key == "definition" else row["model"]["id"] == value)
+    ]
     shown = browser.run("return [...document.querySelectorAll('tbody th a')].map((node) => node.title)")
     assert sorted(shown) == sorted(kept) and kept
 
@@ -107,13 +110,23 @@ def test_a_workload_opens_and_shows_its_whole_chain(at, record):
     browser = at("workloads")
     browser.click(f"a[title='{record['workload']}']")
     assert browser.becomes("document.activeElement.tagName === 'H1'")
-    text = browser.run("document.querySelectorAll('details').forEach((node) => { node.open = true; }); "
-                       "return document.getElementById('main').innerText")
-    wanted = [record["workload"], record["model"]["id"], record["model"]["config_sha256"],
-              record["hardware"]["name"], record["request"]["prompt_sha256"],
-              record["operation"]["call_path"], "replay passed", *record["engine"]["substitutions"],
-              *record["adaptations"], *record["engine"]["environment"],
-              *(item["path"] for item in record["outputs"].values())]
+    text = browser.run(
+        "document.querySelectorAll('details').forEach((node) => { node.open = true; }); "
+        "return document.getElementById('main').innerText"
+    )
+    wanted = [
+        record["workload"],
+        record["model"]["id"],
+        record["model"]["config_sha256"],
+        record["hardware"]["name"],
+        record["request"]["prompt_sha256"],
+        record["operation"]["call_path"],
+        "replay passed",
+        *record["engine"]["substitutions"],
+        *record["adaptations"],
+        *record["engine"]["environment"],
+        *(item["path"] for item in record["outputs"].values()),
+    ]
     assert [item for item in wanted if item not in text] == []
     rows = browser.run("return document.querySelector('table').querySelectorAll('tbody tr').length")
     assert rows >= len(record["statistics"])
@@ -125,8 +138,10 @@ def test_a_definition_shows_contract_reference_and_histogram(at, definition):
     browser, wanted = at(f"definition/{NAME}"), definition(NAME)
     assert browser.run("return document.querySelector('pre').textContent") == wanted["reference"]
     assert browser.run("return document.querySelectorAll('pre .k-k').length") > 5
-    assert browser.run("const image = document.querySelector('figure img'); "
-                       "return image.complete && image.naturalWidth > 0 && image.alt.length > 0")
+    assert browser.run(
+        "const image = document.querySelector('figure img'); "
+        "return image.complete && image.naturalWidth > 0 && image.alt.length > 0"
+    )
     text = browser.text("#main")
     for name, spec in {**wanted["axes"], **wanted["inputs"], **wanted["outputs"]}.items():
         assert name in text and spec["description"] in text
@@ -135,8 +150,9 @@ def test_a_definition_shows_contract_reference_and_histogram(at, definition):
 
 def test_captures_lead_to_their_workloads(at, repository):
     browser, records = at("captures"), read_captures(repository)
-    shown = browser.run("return [...document.querySelectorAll('td[data-label=Workloads]')]"
-                        ".map((node) => Number(node.textContent))")
+    shown = browser.run(
+        "return [...document.querySelectorAll('td[data-label=Workloads]')].map((node) => Number(node.textContent))"
+    )
     assert sum(shown) == len(records)
     browser.click("tbody th a")
     assert browser.becomes("document.forms.length > 0")
@@ -203,8 +219,15 @@ def test_hostile_data_are_shown_and_do_nothing(browser, tmp_path, repository):
     write_results(root, result(solution=ATTACK))
     explorer_page.write_page(root, tmp_path / "page.html")
     uuid = read_captures(root)[0]["workload"]
-    routes = [*ROUTES, f"definition/{NAME}", f"workload/{uuid}", "workload/%ZZ<img src=x>", "__proto__",
-              "constructor", "workloads?class=__proto__&q=<img src=x>"]
+    routes = [
+        *ROUTES,
+        f"definition/{NAME}",
+        f"workload/{uuid}",
+        "workload/%ZZ<img src=x>",
+        "__proto__",
+        "constructor",
+        "workloads?class=__proto__&q=<img src=x>",
+    ]
     for route in routes:
         browser.open("about:blank")
         browser.open(f"{(tmp_path / 'page.html').as_uri()}#/{route}")

@@ -8,10 +8,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from commands import SCRIPTS, command, process, require_one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands import SCRIPTS, command, process, require_one_line
 from inference_kernels import figure_canvas, figure_data, figures
 from inference_kernels.errors import EnvironmentMissing, SchemaError
 from inference_kernels.figure_ranges import figure_entries, number_text, range_marks
@@ -22,10 +22,18 @@ SCRIPT = "plot_shape_distributions.py"
 CLASS_OF = {"p": "published", "c": "contest", "s": "seeded"}
 # Axes, as in older data, without descriptions; M before N in the definition, N before M in the workloads.
 DEFINITION = {
-    "name": "toy", "op_type": "toy", "description": "toy", "tags": [], "constraints": [], "reference": "",
+    "name": "toy",
+    "op_type": "toy",
+    "description": "toy",
+    "tags": [],
+    "constraints": [],
+    "reference": "",
     "axes": {"K": {"type": "const", "value": 4096}, "M": {"type": "var"}, "N": {"type": "var"}},
-    "inputs": {"x": {"shape": ["M", "K"], "dtype": "bfloat16"}, "y": {"shape": ["N"], "dtype": "int32"},
-               "scale": {"shape": None, "dtype": "float32"}},
+    "inputs": {
+        "x": {"shape": ["M", "K"], "dtype": "bfloat16"},
+        "y": {"shape": ["N"], "dtype": "int32"},
+        "scale": {"shape": None, "dtype": "float32"},
+    },
     "outputs": {"o": {"shape": ["M"], "dtype": "bfloat16"}, "ids": {"shape": ["M"], "dtype": "int32"}},
 }
 
@@ -37,17 +45,26 @@ def workload(uuid: str, m: int, n: int) -> dict:
 def record(uuid: str, used: float | None = 0.5, **statistics: dict) -> dict:
     """A receipt whose class is the first letter of `uuid`; a contest one has no outputs."""
     data_class = CLASS_OF[uuid[0]]
-    return {"workload": uuid, "class": data_class, "statistics": statistics,
-            "outputs": {} if data_class == "contest" else {"o": {}, "ids": {}},
-            "replay": {"errors": {"o": {"tolerance_used": used}, "ids": {"tolerance_used": 0.0}}}}
+    return {
+        "workload": uuid,
+        "class": data_class,
+        "statistics": statistics,
+        "outputs": {} if data_class == "contest" else {"o": {}, "ids": {}},
+        "replay": {"errors": {"o": {"tolerance_used": used}, "ids": {"tolerance_used": 0.0}}},
+    }
 
 
 def numbers(low: float | None, high: float | None, zeros: float, broken: int = 0) -> dict:
     return {"min": low, "max": high, "zero_share": zeros, "non_finite": broken}
 
 
-WORKLOADS = [workload("s1", 10, 1), workload("p1", 9, 20), workload("p2", 10, 1), workload("c1", 9, 3),
-             workload("p3", 10, 1)]
+WORKLOADS = [
+    workload("s1", 10, 1),
+    workload("p1", 9, 20),
+    workload("p2", 10, 1),
+    workload("c1", 9, 3),
+    workload("p3", 10, 1),
+]
 RECORDS = [record(item["uuid"]) for item in WORKLOADS]
 SHAPES = figure_data.histogram(DEFINITION, WORKLOADS, RECORDS)
 
@@ -108,13 +125,19 @@ def test_errors_leave_out_what_was_not_compared_and_say_so():
 
 
 def test_ranges_are_taken_over_the_workloads_of_one_class():
-    rows = figure_data.range_rows(DEFINITION, [
-        record("s1", x=numbers(-2.0, 1.0, 0.5), o=numbers(0, 9, 0)),
-        record("s2", x=numbers(-1.0, 3.0, 0.0, 2)),
-        record("p1", x=numbers(-70.0, 0.5, 0.25), y=numbers(None, None, 0.0, 4))])
-    assert rows == [figure_data.RangeRow("x", "bfloat16", "published", -70.0, 0.5, [0.25], 0),
-                    figure_data.RangeRow("x", "bfloat16", "seeded", -2.0, 3.0, [0.0, 0.5], 2),
-                    figure_data.RangeRow("y", "int32", "published", None, None, [0.0], 4)]
+    rows = figure_data.range_rows(
+        DEFINITION,
+        [
+            record("s1", x=numbers(-2.0, 1.0, 0.5), o=numbers(0, 9, 0)),
+            record("s2", x=numbers(-1.0, 3.0, 0.0, 2)),
+            record("p1", x=numbers(-70.0, 0.5, 0.25), y=numbers(None, None, 0.0, 4)),
+        ],
+    )
+    assert rows == [
+        figure_data.RangeRow("x", "bfloat16", "published", -70.0, 0.5, [0.25], 0),
+        figure_data.RangeRow("x", "bfloat16", "seeded", -2.0, 3.0, [0.0, 0.5], 2),
+        figure_data.RangeRow("y", "int32", "published", None, None, [0.0], 4),
+    ]
     item = figure_data.DefinitionFigures(SHAPES, [], [])
     assert [(entry.row, entry.empty) for entry in figure_entries([item])] == [(None, True)]
 
@@ -136,10 +159,12 @@ def test_the_range_axis_counts_decades():
 
 
 def test_every_definition_of_the_repository_is_shown_without_torch(repository):
-    code = ("import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1])\n"
-            "from pathlib import Path; from inference_kernels import figure_data\n"
-            "every = figure_data.read_figures(Path(sys.argv[2]))\n"
-            "print(len(every), sum(figure_data.class_totals(every).values()))")
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; from inference_kernels import figure_data\n"
+        "every = figure_data.read_figures(Path(sys.argv[2]))\n"
+        "print(len(every), sum(figure_data.class_totals(every).values()))"
+    )
     done = subprocess.run([sys.executable, "-c", code, SCRIPTS, repository], capture_output=True, text=True)
     receipts = (repository / "captures.jsonl").read_text().count("\n")
     definitions = len(list((repository / "definitions").glob("*/*.json")))
@@ -148,8 +173,12 @@ def test_every_definition_of_the_repository_is_shown_without_torch(repository):
 
 def test_without_matplotlib_the_script_names_the_extra():
     """`-S` leaves site-packages out."""
-    require_one_line(process(SCRIPT, before=("-S", "-E")), "the Python package matplotlib",
-                     "requirements/plot.txt", "the extra `plot`")
+    require_one_line(
+        process(SCRIPT, before=("-S", "-E")),
+        "the Python package matplotlib",
+        "requirements/plot.txt",
+        "the extra `plot`",
+    )
 
 
 def test_a_check_with_another_version_is_refused(monkeypatch):
@@ -165,6 +194,7 @@ def test_the_pinned_version_is_the_one_of_the_requirements(repository):
 
 
 # From here on with Matplotlib.
+
 
 @pytest.fixture
 def matplotlib():
@@ -193,8 +223,16 @@ def test_figures_of_the_repository_are_in_step(pinned, repository):
 
 def test_the_bytes_do_not_depend_on_local_settings(matplotlib):
     first = figures.shapes_figure(SHAPES)
-    with matplotlib.rc_context({"svg.hashsalt": "other", "svg.fonttype": "none", "path.sketch": (3, 20, 2),
-                                "font.family": "monospace", "savefig.dpi": 300, "savefig.transparent": True}):
+    with matplotlib.rc_context(
+        {
+            "svg.hashsalt": "other",
+            "svg.fonttype": "none",
+            "path.sketch": (3, 20, 2),
+            "font.family": "monospace",
+            "savefig.dpi": 300,
+            "savefig.transparent": True,
+        }
+    ):
         assert figures.shapes_figure(SHAPES) == first
     assert b"<dc:date>" not in first and b'width="630pt"' in first
 
@@ -221,24 +259,37 @@ def test_one_definition_elsewhere(matplotlib, root, tmp_path):
 
 def test_all_classes_and_an_empty_range_are_drawn(matplotlib):
     records = [record("p1", 1.5, x=numbers(None, None, 0.0, 4), y=numbers(0, 1e9, 1.0))]
-    item = figure_data.DefinitionFigures(SHAPES, figure_data.error_rows(DEFINITION, records),
-                                         figure_data.range_rows(DEFINITION, records))
-    for content in (figures.shapes_figure(SHAPES), figures.errors_figure([item]),
-                    figures.ranges_figure([item])):
+    item = figure_data.DefinitionFigures(
+        SHAPES, figure_data.error_rows(DEFINITION, records), figure_data.range_rows(DEFINITION, records)
+    )
+    for content in (figures.shapes_figure(SHAPES), figures.errors_figure([item]), figures.ranges_figure([item])):
         colours = set(re.findall(r"fill: (#[0-9a-f]{6})", content.decode()))
         assert set(figure_canvas.CLASS_COLOURS.values()) <= colours
 
 
 def measured(definition: str, solution: str, data: str, us: float, passed: int = 2, operations: float = 8.0) -> dict:
     case = {"us": us, "floor_us": 1.0, "bytes": 4, "operations": operations}
-    return {"definition": definition, "solution": solution, "data": data, "passed": passed, "workloads": 2,
-            "geomean_us": us, "floor_ratio": us, "device": "gpu", "cases": [case],
-            "peaks": {"bytes_per_second": 4e12, "bf16_flops": 8e14, "fp8_flops": 1.6e15}}
+    return {
+        "definition": definition,
+        "solution": solution,
+        "data": data,
+        "passed": passed,
+        "workloads": 2,
+        "geomean_us": us,
+        "floor_ratio": us,
+        "device": "gpu",
+        "cases": [case],
+        "peaks": {"bytes_per_second": 4e12, "bf16_flops": 8e14, "fp8_flops": 1.6e15},
+    }
 
 
-ROOFLINE = [measured("a", "slow", "large", 9.0), measured("a", "fast", "large", 4.0),
-            measured("a", "small", "starter", 1.5),
-            measured("a", "broken", "large", 1.0, passed=1), measured("b", "only", "starter", 2.0, operations=0.0)]
+ROOFLINE = [
+    measured("a", "slow", "large", 9.0),
+    measured("a", "fast", "large", 4.0),
+    measured("a", "small", "starter", 1.5),
+    measured("a", "broken", "large", 1.0, passed=1),
+    measured("b", "only", "starter", 2.0, operations=0.0),
+]
 
 
 def test_the_roofline_shows_the_fastest_solution_that_passes_all_of_the_larger_data():

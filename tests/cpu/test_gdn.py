@@ -91,8 +91,12 @@ def test_mutations_are_caught(name, label, old, new, definition):
 
 
 @settings(deadline=None, max_examples=30)
-@given(name=st.sampled_from(NAMES), lengths=st.lists(st.integers(0, 6), min_size=1, max_size=5),
-       seed=st.integers(0, 2**16), dim=st.integers(1, 6))
+@given(
+    name=st.sampled_from(NAMES),
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    seed=st.integers(0, 2**16),
+    dim=st.integers(1, 6),
+)
 def test_any_lengths(reference, name, lengths, seed, dim):
     """Empty sequences anywhere, also nothing but empty ones; one-token sequences."""
     inputs = small_inputs(name, lengths, seed, dim)
@@ -139,8 +143,9 @@ def test_a_sequence_in_two_calls(name, cut, reference):
 def test_decode_is_prefill_of_one_token_sequences(reference):
     q, k, v, state, A_log, a, dt_bias, b, scale = make_inputs(DECODE, [6], seed=4)
     output, new_state = reference(DECODE)(q, k, v, state, A_log, a, dt_bias, b, scale)
-    same, same_state = reference(PREFILL)(q[:, 0], k[:, 0], v[:, 0], state, A_log, a[:, 0], dt_bias, b[:, 0],
-                                          torch.arange(7), scale)
+    same, same_state = reference(PREFILL)(
+        q[:, 0], k[:, 0], v[:, 0], state, A_log, a[:, 0], dt_bias, b[:, 0], torch.arange(7), scale
+    )
     assert torch.equal(output[:, 0], same) and torch.equal(new_state, same_state)
 
 
@@ -168,9 +173,15 @@ def test_long_sequences_stay_close(reference):
     assert_close(reference(PREFILL)(*inputs), expected(PREFILL, inputs, closed_form), depth=10)
 
 
-@pytest.mark.parametrize("name,lengths,operand", [
-    (DECODE, [8], 8 * 8 * 128 * 128), (OLD_DECODE, [3], 3 * 48 * 128 * 128),
-    (PREFILL, [300, 0, 1], 301 * 8 * 128), (OLD_PREFILL, [150], 150 * 48 * 128)])
+@pytest.mark.parametrize(
+    "name,lengths,operand",
+    [
+        (DECODE, [8], 8 * 8 * 128 * 128),
+        (OLD_DECODE, [3], 3 * 48 * 128 * 128),
+        (PREFILL, [300, 0, 1], 301 * 8 * 128),
+        (OLD_PREFILL, [150], 150 * 48 * 128),
+    ],
+)
 def test_largest_temporary(name, lengths, operand, reference):
     """Decode needs tensors of the state's size; prefill of one operand, or of one state or the output states.
 
@@ -187,8 +198,12 @@ def test_constraints(name, definition):
     if name in (DECODE, OLD_DECODE):
         return
     at = list(definition(name)["inputs"]).index("cu_seqlens")
-    for bounds, rule in [([0, 3, 3, 4], "cu_seqlens[-1] =="), ([0, 4, 3, 5], ">= cu_seqlens[:-1]"),
-                         ([1, 3, 3, 5], "cu_seqlens[0] == 0"), ([0, 3, 5], "num_seqs + 1")]:
+    for bounds, rule in [
+        ([0, 3, 3, 4], "cu_seqlens[-1] =="),
+        ([0, 4, 3, 5], ">= cu_seqlens[:-1]"),
+        ([1, 3, 3, 5], "cu_seqlens[0] == 0"),
+        ([0, 3, 5], "num_seqs + 1"),
+    ]:
         inputs = [*good[:at], torch.tensor(bounds), *good[at + 1 :]]
         assert any(rule in broken for broken in broken_rules(definition(name), inputs)), rule
 

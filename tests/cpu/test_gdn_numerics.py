@@ -70,8 +70,18 @@ def test_command_and_page(tmp_path, repository, workloads):
     """The command on a CPU with the torch solution; the page shows every case, and only what was measured."""
     out = tmp_path / gdn_numerics.SUMMARY
     out.parent.mkdir(parents=True)
-    command = [sys.executable, repository / "benchmarks" / "gdn_prefill_numerics.py", "--device", "cpu",
-               "--implementations", "torch", "--largest", "64", "--out", out]
+    command = [
+        sys.executable,
+        repository / "benchmarks" / "gdn_prefill_numerics.py",
+        "--device",
+        "cpu",
+        "--implementations",
+        "torch",
+        "--largest",
+        "64",
+        "--out",
+        out,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = gdn_numerics.numerics_page(tmp_path)

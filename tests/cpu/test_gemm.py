@@ -1,6 +1,6 @@
 """Dense GEMM references against float64 products, the engine's own operator, and hand-made roundings."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,14 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpu.mutations_gemm import MUTATIONS, NAMES
-from cpu.reference_checks import (GIB, assert_leaves_caller_alone, assert_rounded_once, mutated_reference,
-                                  normal, temporary_bytes, without_constants)
+from cpu.reference_checks import (
+    GIB,
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+    without_constants,
+)
 
 SMALL = "dense_gemm_bf16_nt_n4096_k64"
 DIMENSIONS = {name: tuple(int(part[1:]) for part in name.split("_")[-2:]) for name in NAMES}
 
 
-@lru_cache(maxsize=None)
+@cache
 def case(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(A, B, exact product) with five rows and the definition's own N and K."""
     n, k = DIMENSIONS[name]
@@ -63,12 +70,15 @@ def test_one_row_equals_the_same_row_among_others(reference):
     torch.testing.assert_close(run(A[3:4], B)[0], run(A, B)[3], rtol=2**-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("terms, expected", [
-    ([256, 1], 256),           # 257 lies half way between BF16 neighbours: to even
-    ([256, 1, 1, 1], 260),     # a BF16 accumulator would stay at 256
-    ([258, 1], 260),           # 259, half way again: to even, upwards
-    ([-256, -1, -1, -1], -260),
-])
+@pytest.mark.parametrize(
+    "terms, expected",
+    [
+        ([256, 1], 256),  # 257 lies half way between BF16 neighbours: to even
+        ([256, 1, 1, 1], 260),  # a BF16 accumulator would stay at 256
+        ([258, 1], 260),  # 259, half way again: to even, upwards
+        ([-256, -1, -1, -1], -260),
+    ],
+)
 def test_rounding_of_hand_made_sums(reference, terms, expected):
     A, B = torch.zeros(1, 64, dtype=torch.bfloat16), torch.zeros(4096, 64, dtype=torch.bfloat16)
     A[0, : len(terms)], B[7] = torch.tensor(terms).bfloat16(), 1

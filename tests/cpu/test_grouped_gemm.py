@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from cpu.byte_formats import E4M3, E4M3_NUMBERS, E8M0, FP4_PAIR, decoded
 from cpu.definition_checks import constants, constraints_hold
 from cpu.mutations_grouped_gemm import MUTATIONS, NAMES
-from cpu.reference_checks import (assert_leaves_caller_alone, assert_rounded_once, mutated_reference,
-                                  temporary_bytes, without_constants)
+from cpu.reference_checks import (
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    temporary_bytes,
+    without_constants,
+)
 
 LARGE = NAMES[0]
 DIMENSIONS = {name: tuple(int(part[1:]) for part in name.split("_")[5:7]) for name in NAMES}
@@ -32,8 +37,12 @@ def make_inputs(ids: list[int], E: int, N: int, K: int, experts: int, seed: int 
     bank = choice(seed + 3, range(256), experts, N, K // 2), choice(seed + 4, scales, experts, N, K // 32)
     if experts == 1:
         bank = tuple(part.expand(E, -1, -1) for part in bank)  # no copy: the real bank has gigabytes
-    return (choice(seed + 1, E4M3_NUMBERS, M, K), choice(seed + 2, scales, M, K // 32), *bank,
-            torch.tensor(ids, dtype=torch.int32))
+    return (
+        choice(seed + 1, E4M3_NUMBERS, M, K),
+        choice(seed + 2, scales, M, K // 32),
+        *bank,
+        torch.tensor(ids, dtype=torch.int32),
+    )
 
 
 def looped(a, a_scale, b, b_scale, expert_ids) -> torch.Tensor:
@@ -43,9 +52,13 @@ def looped(a, a_scale, b, b_scale, expert_ids) -> torch.Tensor:
     d = torch.zeros(M, N, dtype=torch.float64)
     for i, expert in enumerate(expert_ids.tolist()):
         for n in range(N):
-            d[i, n] = sum(E4M3[a[i][k]] * E8M0[a_scale[i][k // 32]]
-                          * FP4_PAIR[b[expert][n][k // 2]][k % 2] * E8M0[b_scale[expert][n][k // 32]]
-                          for k in range(K))
+            d[i, n] = sum(
+                E4M3[a[i][k]]
+                * E8M0[a_scale[i][k // 32]]
+                * FP4_PAIR[b[expert][n][k // 2]][k % 2]
+                * E8M0[b_scale[expert][n][k // 32]]
+                for k in range(K)
+            )
     return d
 
 
@@ -56,8 +69,10 @@ def real_case(name: str):
     inputs = make_inputs([0, 0, 7, 383], 384, N, K, experts=1)
     a, a_scale, b, b_scale, _ = inputs
     x = decoded(E4M3, a) * decoded(E8M0, a_scale).repeat(32, axis=-1)
-    exact = [x @ (decoded(FP4_PAIR, codes) * decoded(E8M0, scale).repeat(32, axis=-1)).T
-             for codes, scale in zip(b[0].split(512), b_scale[0].split(512))]
+    exact = [
+        x @ (decoded(FP4_PAIR, codes) * decoded(E8M0, scale).repeat(32, axis=-1)).T
+        for codes, scale in zip(b[0].split(512), b_scale[0].split(512))
+    ]
     return inputs, torch.from_numpy(np.concatenate(exact, axis=1))
 
 
@@ -77,8 +92,9 @@ def test_reference_is_the_exact_sum_rounded_once(name, reference):
 @pytest.mark.parametrize("table, dtype", [(E4M3, torch.float8_e4m3fn), (E8M0, torch.float8_e8m0fnu)])
 def test_oracle_decodes_every_byte_as_torch_does(table, dtype):
     bytes_ = torch.arange(256, dtype=torch.uint8)
-    torch.testing.assert_close(bytes_.view(dtype).double(), torch.tensor(table, dtype=torch.float64),
-                               rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        bytes_.view(dtype).double(), torch.tensor(table, dtype=torch.float64), rtol=0, atol=0, equal_nan=True
+    )
 
 
 def test_every_fp4_byte_keeps_its_two_signed_values(reference):
@@ -170,8 +186,9 @@ def test_retired_definition_says_why(definition):
     assert definition(NAMES[2])["description"].startswith("Retired: ")
 
 
-@pytest.mark.parametrize("ids, legal", [([0, 3, 3, 383], True), ([5], True), ([3, 2], False),
-                                        ([-1, 0], False), ([0, 384], False)])
+@pytest.mark.parametrize(
+    "ids, legal", [([0, 3, 3, 383], True), ([5], True), ([3, 2], False), ([-1, 0], False), ([0, 384], False)]
+)
 def test_constraints(ids, legal, definition):
     inputs = make_inputs(ids, 384, 4608, 5120, experts=1)
     assert constraints_hold(definition(LARGE), *inputs) == legal

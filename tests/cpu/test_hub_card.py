@@ -1,11 +1,10 @@
 """The dataset card: what is generated is valid, says the right things, and what is wrong is refused."""
 
 import pytest
-from hub_toys import README, write
 
+from hub_toys import README, write
 from inference_kernels.errors import SchemaError
-from inference_kernels.hub_card import (card_errors, card_text, front_matter, parse, render, size_category,
-                                        split_card)
+from inference_kernels.hub_card import card_errors, card_text, front_matter, parse, render, size_category, split_card
 
 GOOD = f"---\n{render(front_matter(['seeded'], 'owner/data'))}---\n\n{README}"
 
@@ -30,20 +29,30 @@ def test_the_licence_follows_the_classes():
     assert [tag for tag in other["tags"] if tag.startswith("class-")] == ["class-published", "class-seeded"]
 
 
-@pytest.mark.parametrize("count, name", [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (1104, "1K<n<10K"),
-                                         (10_000, "10K<n<100K")])
+@pytest.mark.parametrize(
+    "count, name", [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (1104, "1K<n<10K"), (10_000, "10K<n<100K")]
+)
 def test_size_categories(count, name):
     assert size_category(count) == name
 
 
-@pytest.mark.parametrize("old, new, named", [
-    ("license: apache-2.0", "license: mine", "license"), ("license: apache-2.0\n", "", "the key license"),
-    ("viewer: false", "viewer: no", "viewer"), ("viewer: false", "colour: red", "colour"),
-    ("- n<1K", "- n<2K", "size_categories"), ("license: apache-2.0", "license: other", "license_name"),
-    ("tags:\n", "tags: x\n", "- gpu-kernels"), ("pretty_name: Inference", "pretty_name: 'Inference",
-                                                "pretty_name"),
-    ("---\n\n# Toy", "---\n\nToy", "title"), ("viewer: false", "viewer: false\nviewer: true", "once"),
-    ("viewer: false\n---", "viewer: false", "ends"), ("---\npretty", "pretty", "front matter")])
+@pytest.mark.parametrize(
+    "old, new, named",
+    [
+        ("license: apache-2.0", "license: mine", "license"),
+        ("license: apache-2.0\n", "", "the key license"),
+        ("viewer: false", "viewer: no", "viewer"),
+        ("viewer: false", "colour: red", "colour"),
+        ("- n<1K", "- n<2K", "size_categories"),
+        ("license: apache-2.0", "license: other", "license_name"),
+        ("tags:\n", "tags: x\n", "- gpu-kernels"),
+        ("pretty_name: Inference", "pretty_name: 'Inference", "pretty_name"),
+        ("---\n\n# Toy", "---\n\nToy", "title"),
+        ("viewer: false", "viewer: false\nviewer: true", "once"),
+        ("viewer: false\n---", "viewer: false", "ends"),
+        ("---\npretty", "pretty", "front matter"),
+    ],
+)
 def test_a_wrong_card_is_refused(old, new, named):
     text = GOOD.replace(old, new, 1)
     assert text != GOOD

@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
+
 from commands import command, process, require_one_line
 from hub_fake import REPOSITORY, Fault
 from hub_plain import PlainWriter, reader
 from hub_toys import OTHER, as_pointers, captured, checkout, hub, published  # noqa: F401
-
 from inference_kernels import hub_client
 from inference_kernels.hub_files import is_published
 
@@ -81,16 +81,23 @@ def test_verify_names_every_kind_of_difference(checkout, online):
     task = next((checkout / "tasks").glob("*.json"))
     task.write_text(task.read_text().replace('"', "'", 1))  # of the same size
     other = tensors[1].relative_to(checkout).as_posix()
-    online.put({"tasks/more.json": b"{}", "blob/starter/x": b"1", ".gitignore": b"",
-                other: bytes(tensors[1].stat().st_size)})
+    online.put(
+        {"tasks/more.json": b"{}", "blob/starter/x": b"1", ".gitignore": b"", other: bytes(tensors[1].stat().st_size)}
+    )
     del online.tree["captures.jsonl"]
     result = sync("verify", checkout)
     assert result.code == 1
     assert {line.split()[1].rstrip(":") for line in result.errors()} == {
-        tensors[0].relative_to(checkout).as_posix(), other, f"tasks/{task.name}", "captures.jsonl",
-        "README.md"}
+        tensors[0].relative_to(checkout).as_posix(),
+        other,
+        f"tasks/{task.name}",
+        "captures.jsonl",
+        "README.md",
+    }
     assert {line.split()[1].rstrip(":") for line in result.findings if line.startswith("warning")} == {
-        "tasks/more.json", "blob/starter/x"}
+        "tasks/more.json",
+        "blob/starter/x",
+    }
 
 
 def test_a_busy_hub_ends_in_one_line(checkout, online):
@@ -99,8 +106,7 @@ def test_a_busy_hub_ends_in_one_line(checkout, online):
 
 
 def test_wrong_arguments_are_one_line(checkout, online):
-    require_one_line(command("sync_hub.py", "verify", "--root", checkout, "--repository", "nowhere"),
-                     "owner/name")
+    require_one_line(command("sync_hub.py", "verify", "--root", checkout, "--repository", "nowhere"), "owner/name")
     require_one_line(sync("pull", checkout / "docs", "--dry-run"), "definitions/")
 
 

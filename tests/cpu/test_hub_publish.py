@@ -5,10 +5,10 @@ import os
 from functools import partial
 
 import pytest
+
 from hub_fake import REPOSITORY, Fault, sha256
 from hub_plain import PlainWriter, Waits, here, reader
 from hub_toys import as_pointers, captured, checkout, hub, pointer, write  # noqa: F401
-
 from inference_kernels import hub_publish, hub_verify
 from inference_kernels.errors import PointerError, TensorFileError
 from inference_kernels.findings import Findings
@@ -174,8 +174,7 @@ def test_what_the_hub_stored_wrongly_is_found_at_the_end(checkout, hub, monkeypa
     apply = hub.apply
     monkeypatch.setattr(hub, "apply", lambda lines: (apply(lines), hub.tree.update({name: ("lfs", b"?")}))[0])
     plan = publish(checkout, hub, PlainWriter(hub.endpoint))
-    assert [(item.level, item.where, item.found) for item in plan.findings.items] == [("error", name,
-                                                                                       sha256(b"?"))]
+    assert [(item.level, item.where, item.found) for item in plan.findings.items] == [("error", name, sha256(b"?"))]
 
 
 def test_a_pointer_counts_as_its_object_and_is_never_sent(checkout, hub):
@@ -216,14 +215,14 @@ def test_a_damaged_tensor_is_named(checkout):
 
 def test_limits_are_checked_with_what_the_hub_has(tmp_path):
     def entries(count, start=0):
-        return {f"blob/starter/a/{number:064x}": RemoteFile("", 1, "", None) for number in range(start,
-                                                                                                 count)}
-    for there, level, number in ((9_999, "warning", "10,000"), (10_000, "error", "10,001"),
-                                 (7_999, None, "")):
+        return {f"blob/starter/a/{number:064x}": RemoteFile("", 1, "", None) for number in range(start, count)}
+
+    for there, level, number in ((9_999, "warning", "10,000"), (10_000, "error", "10,001"), (7_999, None, "")):
         findings = Findings()
         check_limits([LocalFile("blob/starter/a/new", b"x")], entries(there), findings)
-        assert [(item.level, item.where, item.found) for item in findings.items] == \
-            ([(level, "blob/starter/a", number)] if level else [])
+        assert [(item.level, item.where, item.found) for item in findings.items] == (
+            [(level, "blob/starter/a", number)] if level else []
+        )
     stub = tmp_path / "stub"
     with open(stub, "wb") as stream:
         stream.truncate(50 * 10**9 + 1)  # a hole, not 50 GB
@@ -239,9 +238,17 @@ def test_a_batch_is_limited_by_bytes_and_a_larger_file_is_alone():
 
 
 def test_private_files_stay_here(checkout):
-    for name in ("record.md", ".env", ".git/config", "results/hub/x.jsonl", "blob/generated/a/b",
-                 "scripts/.tmp-x",
-                 "scripts/__pycache__/a.pyc", "tests/.hypothesis/a", "notes/a.md"):
+    for name in (
+        "record.md",
+        ".env",
+        ".git/config",
+        "results/hub/x.jsonl",
+        "blob/generated/a/b",
+        "scripts/.tmp-x",
+        "scripts/__pycache__/a.pyc",
+        "tests/.hypothesis/a",
+        "notes/a.md",
+    ):
         write(checkout, name, "secret")
     assert not [item.path for item in local_files(checkout) if item.source.read_bytes() == b"secret"]
 

@@ -6,12 +6,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
+
 from commands import command
 from hub_fake import Fault, sha256
 from hub_plain import Waits, reader
 from hub_toys import OTHER, as_pointers, captured, checkout, hub, pointer, published, write  # noqa: F401
-from toy import NAME
-
 from inference_kernels import hub_pull
 from inference_kernels.errors import EnvironmentMissing, PathError, PointerError, SchemaError
 from inference_kernels.hub_client import HubBusy, HubError, retry_after
@@ -19,6 +18,7 @@ from inference_kernels.hub_publish import listing
 from inference_kernels.hub_reader import BLOCK
 from inference_kernels.hub_retry import Patience
 from inference_kernels.hub_select import Selection, needs
+from toy import NAME
 
 EVERYTHING = Selection()
 
@@ -69,10 +69,14 @@ def test_by_definition_class_and_workload(clone, hub):
     assert real(root, held) == set(held)
 
 
-@pytest.mark.parametrize("selection, error, named", [
-    (Selection(definitions=("toy",)), SchemaError, "toy_gather_scale"),
-    (Selection(classes=("trained",)), SchemaError, "contest"),
-    (Selection(workloads=("1-2",)), SchemaError, "1-2")])
+@pytest.mark.parametrize(
+    "selection, error, named",
+    [
+        (Selection(definitions=("toy",)), SchemaError, "toy_gather_scale"),
+        (Selection(classes=("trained",)), SchemaError, "contest"),
+        (Selection(workloads=("1-2",)), SchemaError, "1-2"),
+    ],
+)
 def test_unknown_names_are_refused(clone, hub, selection, error, named):
     with pytest.raises(error, match=named):
         pull(clone[0], hub, selection)
@@ -106,8 +110,11 @@ def test_an_empty_folder_gets_records_and_pointers(checkout, hub, tmp_path):
     assert result.code == 0, result.out
     assert (root / "scripts/empty/__init__.py").read_bytes() == b""
     there = result.summary["blobs"]
-    assert there["pointers"] and there["paths"] and there["pointers"] + there["paths"] == len(
-        list((checkout / "blob/workloads").rglob("*.safetensors")))
+    assert (
+        there["pointers"]
+        and there["paths"]
+        and there["pointers"] + there["paths"] == len(list((checkout / "blob/workloads").rglob("*.safetensors")))
+    )
 
 
 def test_records_that_differ_are_left_alone(clone, hub):
@@ -150,8 +157,9 @@ def test_a_server_that_ignores_the_range_sends_everything(clone, hub):
     assert real(root, held) == set(held) and requests_of(hub, path) == ["bytes=100-"]
 
 
-@pytest.mark.parametrize("left, asked", [(lambda content: b"?" * 100, ["bytes=100-", ""]),
-                                         (lambda content: content + b"more", [""])])
+@pytest.mark.parametrize(
+    "left, asked", [(lambda content: b"?" * 100, ["bytes=100-", ""]), (lambda content: content + b"more", [""])]
+)
 def test_a_part_that_cannot_be_used_is_started_again(clone, hub, left, asked):
     root, held = clone
     path = max(held, key=lambda text: len(held[text]))
@@ -163,9 +171,10 @@ def test_a_part_that_cannot_be_used_is_started_again(clone, hub, left, asked):
 def test_wrong_bytes_once_are_fetched_again_twice_are_an_error(clone, hub):
     root, held = clone
     bad, good = sorted(held)[:2]
-    hub.faults = [Fault(f"GET .*/resolve/.*{good}", corrupt=True),
-                  Fault(f"GET .*/resolve/.*{bad}", corrupt=True,
-                                                                         times=2)]
+    hub.faults = [
+        Fault(f"GET .*/resolve/.*{good}", corrupt=True),
+        Fault(f"GET .*/resolve/.*{bad}", corrupt=True, times=2),
+    ]
     state, _, _ = pull(root, hub)
     assert [(item.level, item.where) for item in state.findings.items] == [("error", bad)]
     assert bad not in real(root, held) and good in real(root, held)
@@ -210,8 +219,10 @@ def test_a_truncated_tensor_is_fetched_again(clone, hub):
 @pytest.mark.parametrize("status", [429, 503, 504])
 def test_a_busy_hub_is_waited_for(clone, hub, status):
     root, held = clone
-    hub.faults = [Fault(r"GET .*/resolve/", status, {"Retry-After": "5"}, times=2),
-                  Fault(r"GET .*/tree/.*cursor", status, {"Retry-After": "11"})]
+    hub.faults = [
+        Fault(r"GET .*/resolve/", status, {"Retry-After": "5"}, times=2),
+        Fault(r"GET .*/tree/.*cursor", status, {"Retry-After": "11"}),
+    ]
     waits = Waits()
     pull(root, hub, EVERYTHING, waits)
     assert real(root, held) == set(held) and waits.seconds == [11, 5, 5]
@@ -240,8 +251,7 @@ def test_a_missing_repository_is_not_waited_for(clone, hub):
 def test_the_first_failure_ends_the_waits_of_the_others(clone, hub):
     root, held = clone
     busy = max(held, key=lambda text: len(held[text]))
-    hub.faults = [Fault(f"GET .*/resolve/.*{busy}", 503, {"Retry-After": "600"}),
-                  Fault("GET .*/resolve/", 404)]
+    hub.faults = [Fault(f"GET .*/resolve/.*{busy}", 503, {"Retry-After": "600"}), Fault("GET .*/resolve/", 404)]
     waits = Waits()
     waits.patience = Patience()  # it does wait
     start = time.monotonic()
@@ -286,11 +296,18 @@ def test_a_plan_without_the_hub_knows_pointer_sizes(clone):
     assert sum(item.remote.size for item in fetches) == sum(unique.values())
 
 
-@pytest.mark.parametrize("headers, seconds", [
-    ({"Retry-After": "12"}, 12), ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 60), ({}, None),
-    ({"RateLimit": '"api";r=0;t=55'}, 55), ({"RateLimit": '"api";r=3;t=55'}, None), ({"Retry-After": "soon"},
-                                                                                     None),
-    ({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0)])
+@pytest.mark.parametrize(
+    "headers, seconds",
+    [
+        ({"Retry-After": "12"}, 12),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 60),
+        ({}, None),
+        ({"RateLimit": '"api";r=0;t=55'}, 55),
+        ({"RateLimit": '"api";r=3;t=55'}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0),
+    ],
+)
 def test_the_wait_that_a_server_asks_for(headers, seconds):
     assert retry_after(headers, now=40.0) == seconds
 
@@ -304,10 +321,15 @@ def test_the_token_is_not_handed_to_a_storage_server(clone, hub, monkeypatch):
         source = reader(hub.endpoint)
         hub.faults = [Fault(r"GET .*/revision/", 302, {"Location": f"{store.endpoint}/api/x"})]
         handler = store.server.RequestHandlerClass
-        monkeypatch.setattr(handler, "do_GET", lambda self: (seen.append(self.headers.get("Authorization")),
-                                                             setattr(self, "plan", None),
-                                                             self.answer(200,
-                                                                         json.dumps({"sha": "1"}).encode())))
+        monkeypatch.setattr(
+            handler,
+            "do_GET",
+            lambda self: (
+                seen.append(self.headers.get("Authorization")),
+                setattr(self, "plan", None),
+                self.answer(200, json.dumps({"sha": "1"}).encode()),
+            ),
+        )
         assert source.commit_of("main") == "1" and seen == [None]
     finally:
         store.stop()

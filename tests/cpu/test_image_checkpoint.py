@@ -11,17 +11,32 @@ from safetensors.torch import load_file
 from inference_kernels import seeded_checkpoint
 from inference_kernels.image_checkpoint import CHAT_TEMPLATE, image_pipeline, tokenizer_document
 from inference_kernels.seeded import recipe_bytes
-from inference_kernels.seeded_checkpoint import (CARD_FILE, RECIPE_FILE, CheckpointError, Component, Pipeline,
-                                                 Weight, read_recipes, write_checkpoint)
+from inference_kernels.seeded_checkpoint import (
+    CARD_FILE,
+    RECIPE_FILE,
+    CheckpointError,
+    Component,
+    Pipeline,
+    Weight,
+    read_recipes,
+    write_checkpoint,
+)
 
 
 def pipeline(rows=5) -> Pipeline:
     return Pipeline(
-        kind="toy", title="Toy", path_must_contain="toy", true_parts="names", truncated_parts="sizes",
-        documents={"config.json": {"rows": rows}}, texts={"a/note.txt": "text\n"},
+        kind="toy",
+        title="Toy",
+        path_must_contain="toy",
+        true_parts="names",
+        truncated_parts="sizes",
+        documents={"config.json": {"rows": rows}},
+        texts={"a/note.txt": "text\n"},
         components=[
             Component("a", "a.safetensors", [Weight("w", (rows, 16)), Weight("n", (4,), constant=1.5)]),
-            Component("b", "b.safetensors", [Weight("w", (3, 2, 2), gain=2.0)])])
+            Component("b", "b.safetensors", [Weight("w", (3, 2, 2), gain=2.0)]),
+        ],
+    )
 
 
 def write(folder, seed=0, rows=5) -> bool:

@@ -8,8 +8,7 @@ from torch import nn
 
 from inference_kernels.image_hooks import CACHED_PREFIX, EMPTY_PREFIX, N4096_K4096, ImageHooks, Place
 from inference_kernels.seeded import recipe_bytes, recipe_for_std
-from toy_image_engine import (DIM, HEADS, WIDTH, Attention, Block, FakeRecorder, LocalAttention, USPAttention,
-                              qkv)
+from toy_image_engine import DIM, HEADS, WIDTH, Attention, Block, FakeRecorder, LocalAttention, USPAttention, qkv
 
 TEXT_IMAGE_TEXT = ((0, 3, False), (3, 9, True), (9, 11, False))
 
@@ -17,6 +16,7 @@ TEXT_IMAGE_TEXT = ((0, 3, False), (3, 9, True), (9, 11, False))
 @pytest.fixture
 def engine(monkeypatch):
     """build(**selection) -> (hooks, recorder, model); `hooks.here` is the place the engine is at."""
+
     def wrap(owner, name, hook):
         original = getattr(owner, name)
         wrapper = functools.wraps(original)(lambda *args, **kwargs: hook(original, *args, **kwargs))
@@ -51,9 +51,11 @@ def assert_reference_agrees(reference, call):
     torch.testing.assert_close(call.outputs["o"], expected, rtol=0.016, atol=0.005)
 
 
-@pytest.mark.parametrize("segments", [
-    ((0, 7, False),), TEXT_IMAGE_TEXT, ((0, 4, True), (4, 5, False), (5, 9, True)),
-], ids=["text", "text-image-text", "image-text-image"])
+@pytest.mark.parametrize(
+    "segments",
+    [((0, 7, False),), TEXT_IMAGE_TEXT, ((0, 4, True), (4, 5, False), (5, 9, True))],
+    ids=["text", "text-image-text", "image-text-image"],
+)
 def test_first_step_is_one_call_of_the_empty_prefix_definition(engine, reference, segments):
     _, recorder, model = engine()
     (q, k, v), prefix, output = attend(model, {}, segments)
@@ -135,12 +137,15 @@ def test_strided_views_are_copied_and_noted(engine, reference):
     assert_reference_agrees(reference, call)
 
 
-@pytest.mark.parametrize("change, word", [
-    (lambda mask, is_image: mask if is_image else mask.flip(-1), "causal mask"),
-    (lambda mask, is_image: mask if is_image else None, "causal mask"),
-    (lambda mask, is_image: mask if is_image else mask.float(), "causal mask"),
-    (lambda mask, is_image: torch.ones(1, 1, 6, 9, dtype=torch.bool) if is_image else mask, "full mask"),
-])
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        (lambda mask, is_image: mask if is_image else mask.flip(-1), "causal mask"),
+        (lambda mask, is_image: mask if is_image else None, "causal mask"),
+        (lambda mask, is_image: mask if is_image else mask.float(), "causal mask"),
+        (lambda mask, is_image: torch.ones(1, 1, 6, 9, dtype=torch.bool) if is_image else mask, "full mask"),
+    ],
+)
 def test_another_mask_is_an_error_and_the_engine_goes_on(engine, monkeypatch, change, word):
     _, recorder, model = engine()
     monkeypatch.setattr(Attention, "break_mask", staticmethod(change))
@@ -149,9 +154,7 @@ def test_another_mask_is_an_error_and_the_engine_goes_on(engine, monkeypatch, ch
     assert not recorder.calls and len(recorder.errors) == 1 and word in recorder.errors[0]
 
 
-@pytest.mark.parametrize("segments", [
-    ((0, 3, False), (4, 9, True)), ((1, 9, False),), ((0, 9, True), (9, 10, True)),
-])
+@pytest.mark.parametrize("segments", [((0, 3, False), (4, 9, True)), ((1, 9, False),), ((0, 9, True), (9, 10, True))])
 def test_segments_that_do_not_tile_the_prefix_are_an_error(engine, segments):
     hooks, recorder, model = engine()
     layout = {"segments": segments, "prefix_rope": torch.zeros(9, 64)}
@@ -162,8 +165,11 @@ def test_segments_that_do_not_tile_the_prefix_are_an_error(engine, segments):
 def test_prefix_keys_that_differ_between_the_calls_are_an_error(engine, monkeypatch):
     _, recorder, model = engine()
     original = USPAttention.forward_with_replicated_kv_prefix
-    monkeypatch.setattr(USPAttention, "forward_with_replicated_kv_prefix",
-                        lambda self, q, kp, vp, k, v: original(self, q, kp + 1, vp, k, v))
+    monkeypatch.setattr(
+        USPAttention,
+        "forward_with_replicated_kv_prefix",
+        lambda self, q, kp, vp, k, v: original(self, q, kp + 1, vp, k, v),
+    )
     attend(model, {})
     assert not recorder.calls and "same prefix keys" in recorder.errors[0]
 
@@ -224,10 +230,18 @@ def test_gemm_streams_and_repeats(engine):
     block.attn.to_out[0](gemm_input(6))
     for rows in (6, 3, 3):
         block.img_mlp.out(torch.ones(1, rows, 2 * WIDTH).bfloat16())
-    seen = [(call.operation["layer"].split(".", 2)[2], call.operation["phase"], call.inputs["A"].shape[0])
-            for call in recorder.calls if "A" in call.inputs]
-    assert seen == [("attn.to_q", "target", 6), ("attn.to_q", "prefix", 3), ("attn.to_out.0", "target", 6),
-                    ("img_mlp.out", "target", 6), ("img_mlp.out", "prefix", 3)]
+    seen = [
+        (call.operation["layer"].split(".", 2)[2], call.operation["phase"], call.inputs["A"].shape[0])
+        for call in recorder.calls
+        if "A" in call.inputs
+    ]
+    assert seen == [
+        ("attn.to_q", "target", 6),
+        ("attn.to_q", "prefix", 3),
+        ("attn.to_out.0", "target", 6),
+        ("img_mlp.out", "target", 6),
+        ("img_mlp.out", "prefix", 3),
+    ]
     assert not recorder.errors
 
 

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 import toy
 from commands import command, require_one_line
-
 from inference_kernels import importer
 from inference_kernels.definitions import load_definition
 from inference_kernels.layout import blob_files
@@ -111,16 +111,18 @@ def test_leftovers_of_a_kill_are_cleared(captured, root):
     sound(root)
 
 
-@pytest.mark.parametrize("name,limit,words", [("STARTER_FILE_LIMIT", 100,
-                                               "starter tensors of at most 100 bytes"),
-                                              ("STARTER_TOTAL_LIMIT", 500,
-                                               "at most 500 bytes in blob/starter")])
+@pytest.mark.parametrize(
+    "name,limit,words",
+    [
+        ("STARTER_FILE_LIMIT", 100, "starter tensors of at most 100 bytes"),
+        ("STARTER_TOTAL_LIMIT", 500, "at most 500 bytes in blob/starter"),
+    ],
+)
 def test_the_starter_store_has_limits(captured, root, monkeypatch, name, limit, words):
     before = toy.tree_bytes(root)
     monkeypatch.setattr(importer, name, limit)
     arguments = ("--import-capture", captured / "a", "--output-root", root)
-    require_one_line(command("capture_inputs.py", *arguments, "--store", "starter"), words,
-                     "--store workloads")
+    require_one_line(command("capture_inputs.py", *arguments, "--store", "starter"), words, "--store workloads")
     assert toy.tree_bytes(root) == before
     assert command("capture_inputs.py", *arguments, "--store", "workloads").code == 0
 
@@ -143,7 +145,8 @@ def test_a_store_linked_out_of_the_root_is_refused(captured, root, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (root / "blob").mkdir()
     (root / "blob" / "starter").symlink_to(tmp_path / "elsewhere")
-    result = command("capture_inputs.py", "--import-capture", captured / "a", "--output-root", root,
-                     "--store", "starter")
+    result = command(
+        "capture_inputs.py", "--import-capture", captured / "a", "--output-root", root, "--store", "starter"
+    )
     require_one_line(result, "a path inside")
     assert list((tmp_path / "elsewhere").iterdir()) == [] and not (root / "captures.jsonl").exists()

@@ -9,19 +9,20 @@ import sys
 import time
 from pathlib import Path
 
-import judge_toy
 import pytest
-import toy
-from judge_toy import judged
 
+import judge_toy
+import toy
 from inference_kernels.definitions import load_definition
 from inference_kernels.files import read_jsonl
 from inference_kernels.judge_engine import Judge, Options, benchmark
 from inference_kernels.native import load_trace_set
+from judge_toy import judged
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SLOW = judge_toy.HONEST.replace("    rows = ids", "    time.sleep(0.004)\n    rows = ids").replace(
-    "import torch\n", "import time\n\nimport torch\n", 1)
+    "import torch\n", "import time\n\nimport torch\n", 1
+)
 # Misbehaves on one workload only.
 GUILTY = judge_toy.HONEST.replace("    rows = ids", "    if len(ids) == 40:\n        {act}\n    rows = ids")
 PREPARED = '''\
@@ -59,15 +60,26 @@ def root(finished_root, tmp_path):
 
 
 def command(root: Path, script: str, *arguments: object, gpu: str = "cpu") -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(SCRIPTS / script), "--root", str(root), "--gpu", gpu,
-                           *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / script), "--root", str(root), "--gpu", gpu, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 # Isolation
 
-@pytest.mark.parametrize("act, status", [
-    ("__import__('os')._exit(7)", "crashed"), ("raise ValueError('odd')", "runtime_error"),
-    ("__import__('ctypes').string_at(0)", "crashed"), ("while True: pass", "timeout")])
+
+@pytest.mark.parametrize(
+    "act, status",
+    [
+        ("__import__('os')._exit(7)", "crashed"),
+        ("raise ValueError('odd')", "runtime_error"),
+        ("__import__('ctypes').string_at(0)", "crashed"),
+        ("while True: pass", "timeout"),
+    ],
+)
 def test_the_guilty_workload_is_named_and_the_other_one_still_passes(root, act, status):
     found = judged(root, GUILTY.format(act=act), build=6, call=6)
     records = {record["axes"]["N"]: record for record in found}
@@ -95,7 +107,9 @@ def test_a_reference_that_is_not_finite_is_nobodys_fault(root):
 
 def test_nothing_of_the_reference_is_in_the_workers_memory(root):
     """A worker that searches its memory for tensors of an output's form finds none before its first call."""
-    source = judge_toy.HONEST.replace("def run(", '''
+    source = judge_toy.HONEST.replace(
+        "def run(",
+        """
 import gc
 
 
@@ -107,7 +121,8 @@ def found():
 FIRST = found()
 
 
-def run(''').replace("    rows = ids", "    assert FIRST == []\n    rows = ids")
+def run(""",
+    ).replace("    rows = ids", "    assert FIRST == []\n    rows = ids")
     assert judged(root, source)[0]["status"] == "pass"
 
 
@@ -115,8 +130,12 @@ def test_a_judge_leaves_nothing_in_the_temporary_folder(root, tmp_path):
     candidate, temporary = tmp_path / "c.json", tmp_path / "tmp"
     candidate.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST, "c")))
     temporary.mkdir()
-    done = subprocess.run([sys.executable, SCRIPTS / "judge_solution.py", candidate, "--root", root, "--gpu", "cpu"],
-                          env=dict(os.environ, TMPDIR=str(temporary)), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "judge_solution.py", candidate, "--root", root, "--gpu", "cpu"],
+        env=dict(os.environ, TMPDIR=str(temporary)),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert list(temporary.iterdir()) == []
 
@@ -126,8 +145,10 @@ def test_a_killed_judge_leaves_no_process(root, tmp_path):
     sleeping = "import time\n\ntime.sleep(60)\n" + judge_toy.HONEST
     judge_toy.add_solution(root, judge_toy.solution(sleeping, "sleeper"))
     script, report = SCRIPTS / "benchmark_solutions.py", tmp_path / "r.jsonl"
-    judge = subprocess.Popen([sys.executable, script, "--root", root, "--gpu", "cpu", "--solution", "sleeper",
-                              "--report", report], stderr=subprocess.DEVNULL)
+    judge = subprocess.Popen(
+        [sys.executable, script, "--root", root, "--gpu", "cpu", "--solution", "sleeper", "--report", report],
+        stderr=subprocess.DEVNULL,
+    )
     try:
         workers = _until(lambda: [pid for server in _children(judge.pid) for pid in _children(server)])
         assert workers, "no worker came up"
@@ -155,13 +176,19 @@ def _until(condition, seconds: float = 20.0):
 
 # benchmark_solutions.py
 
+
 def test_benchmark_writes_resumes_and_exports(root, tmp_path):
     report, traces = tmp_path / "r.jsonl", root / "traces"
     done = command(root, "benchmark_solutions.py", "--report", report, "--traces", traces)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "never compare its figures with GPU ones" in done.stderr and "toy_torch" in done.stdout
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "report": str(report), "skipped": 0, "passed": 2, "rejected": 0, "not_judged": 0}
+        "report": str(report),
+        "skipped": 0,
+        "passed": 2,
+        "rejected": 0,
+        "not_judged": 0,
+    }
     native = load_trace_set(root)
     assert [trace.evaluation.status.value for trace in native.traces[toy.NAME]] == ["PASSED", "PASSED"]
     again = command(root, "benchmark_solutions.py", "--report", report)
@@ -178,8 +205,7 @@ def test_benchmark_writes_resumes_and_exports(root, tmp_path):
 
 def test_compare_to_capture_uses_the_saved_outputs(root, tmp_path):
     report = tmp_path / "r.jsonl"
-    done = command(root, "benchmark_solutions.py", "--report", report,
-                   "--compare-to", "capture", "--validation-only")
+    done = command(root, "benchmark_solutions.py", "--report", report, "--compare-to", "capture", "--validation-only")
     assert done.returncode == 0, done.stdout
     records = [record for _, record in read_jsonl(report)]
     assert {record["against"] for record in records} == {"capture"} and records[0]["timing"] == {}
@@ -189,7 +215,8 @@ def test_validation_alone_already_finds_memoised_results(root):
     memo = judge_toy.HONEST.replace("def run", "KNOWN = {}\n\n\ndef run").replace(
         "    return y.to(torch.bfloat16), count",
         "    y, count = KNOWN.setdefault(x.data_ptr(), (y.to(torch.bfloat16), count))\n"
-        "    return y.clone(), count.clone()")
+        "    return y.clone(), count.clone()",
+    )
     definition = load_definition(root, toy.NAME)
     with Judge(Options(root, validation_only=True)) as judge:
         records = list(benchmark(judge, definition, judge_toy.solution(memo), (), set()))
@@ -199,17 +226,20 @@ def test_validation_alone_already_finds_memoised_results(root):
 def test_a_failing_solution_and_a_missing_tensor(root, tmp_path):
     wrong = judge_toy.HONEST.replace("* scale", "* scale * 1.1")
     judge_toy.add_solution(root, judge_toy.solution(wrong, "wrong"))
-    done = command(root, "benchmark_solutions.py", "--report", tmp_path / "r.jsonl",
-                   "--solution", "wrong", "--validation-only")
+    done = command(
+        root, "benchmark_solutions.py", "--report", tmp_path / "r.jsonl", "--solution", "wrong", "--validation-only"
+    )
     assert done.returncode == 1 and "mismatch wrong" in done.stdout and "beyond the bound" in done.stdout
     shutil.rmtree(root / "blob" / "generated")
-    done = command(root, "benchmark_solutions.py", "--report", tmp_path / "s.jsonl",
-                   "--solution", "toy_torch", "--validation-only")
+    done = command(
+        root, "benchmark_solutions.py", "--report", tmp_path / "s.jsonl", "--solution", "toy_torch", "--validation-only"
+    )
     assert done.returncode == 1 and "materialize_seeded.py" in done.stdout
     assert json.loads(done.stdout.splitlines()[-1])["not_judged"] == 2
 
 
 # judge_solution.py
+
 
 def test_judge_accepts_and_reports_the_speedup(root, tmp_path):
     judge_toy.add_solution(root, judge_toy.solution(SLOW, "toy_torch"))
@@ -242,8 +272,10 @@ def test_several_duels_count_as_their_mean_and_end_with_a_rejection(root, tmp_pa
 
 
 def test_judge_rejects_and_says_why(root, tmp_path):
-    for name, source, words in (("wrong", judge_toy.HONEST.replace("* scale", ""), "mismatch"),
-                                ("broken", "import no_such_module\n" + judge_toy.HONEST, "no_such_module")):
+    for name, source, words in (
+        ("wrong", judge_toy.HONEST.replace("* scale", ""), "mismatch"),
+        ("broken", "import no_such_module\n" + judge_toy.HONEST, "no_such_module"),
+    ):
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(judge_toy.solution(source, name)))
         done = command(root, "judge_solution.py", path)
@@ -253,8 +285,7 @@ def test_judge_rejects_and_says_why(root, tmp_path):
 def test_validation_alone_needs_no_baseline(root, tmp_path):
     for path in (root / "solutions").rglob("*.json"):
         path.unlink()
-    for name, source, code in (("right", judge_toy.HONEST, 0),
-                               ("wrong", judge_toy.HONEST.replace("* scale", ""), 1)):
+    for name, source, code in (("right", judge_toy.HONEST, 0), ("wrong", judge_toy.HONEST.replace("* scale", ""), 1)):
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(judge_toy.solution(source, name)))
         done = command(root, "judge_solution.py", path, "--validation-only")
@@ -265,9 +296,12 @@ def test_validation_alone_needs_no_baseline(root, tmp_path):
 def test_judge_cannot_judge(root, tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(judge_toy.solution(judge_toy.HONEST, "c")))
-    cases = [((path, "--baseline", "nobody"), "cpu", "the baseline nobody"),
-             ((path, "--dev"), "cpu", "a dev list"), ((tmp_path / "gone.json",), "cpu", "check the path"),
-             ((path,), "GPU-123", "--lock-directory")]
+    cases = [
+        ((path, "--baseline", "nobody"), "cpu", "the baseline nobody"),
+        ((path, "--dev"), "cpu", "a dev list"),
+        ((tmp_path / "gone.json",), "cpu", "check the path"),
+        ((path,), "GPU-123", "--lock-directory"),
+    ]
     if shutil.which("nvidia-smi") is None:
         cases.append(((path, "--lock-directory", tmp_path), "GPU-123", "nvidia-smi"))
     for arguments, gpu, words in cases:
@@ -285,6 +319,7 @@ def test_a_failing_baseline_is_not_the_candidates_fault(root, tmp_path):
 
 # audit_solutions.py
 
+
 def test_audit_compares_call_and_launch(root, tmp_path):
     judge_toy.add_solution(root, judge_toy.solution(PREPARED, "prepared"))
     report = tmp_path / "a.jsonl"
@@ -298,8 +333,15 @@ def test_audit_compares_call_and_launch(root, tmp_path):
 
 @pytest.mark.parametrize("script", ["benchmark_solutions.py", "audit_solutions.py", "judge_solution.py"])
 def test_help_needs_no_package(script):
-    code = "import runpy, sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'pydantic'])); " \
-           "sys.argv = [sys.argv[1], '--help']; runpy.run_path(sys.argv[0], run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS / script)], capture_output=True, text=True,
-                          timeout=60, env=dict(os.environ, PYTHONPATH=str(SCRIPTS)))
+    code = (
+        "import runpy, sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'pydantic'])); "
+        "sys.argv = [sys.argv[1], '--help']; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SCRIPTS / script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=dict(os.environ, PYTHONPATH=str(SCRIPTS)),
+    )
     assert done.returncode == 0 and "--lock-directory" in done.stdout, done.stderr

@@ -46,10 +46,20 @@ def judge(root):
 
 
 def judged(judge, root, source: str) -> dict:
-    spec = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::run",
-            "dependencies": [], "destination_passing_style": False}
-    solution = {"name": "gemm", "definition": NAME, "author": "tests", "spec": spec,
-                "sources": [{"path": "main.py", "content": source}]}
+    spec = {
+        "language": "python",
+        "target_hardware": ["cpu"],
+        "entry_point": "main.py::run",
+        "dependencies": [],
+        "destination_passing_style": False,
+    }
+    solution = {
+        "name": "gemm",
+        "definition": NAME,
+        "author": "tests",
+        "spec": spec,
+        "sources": [{"path": "main.py", "content": source}],
+    }
     return next(benchmark(judge, load_definition(root, NAME), solution, (), set()))
 
 

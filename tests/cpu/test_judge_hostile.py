@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 
-import judge_toy
 import pytest
-import toy
 
+import judge_toy
+import toy
 from inference_kernels.definitions import load_definition
 from inference_kernels.files import read_jsonl
 from inference_kernels.judge_docs import CORPUS, hostile_page, hostile_source, read_corpus
@@ -41,9 +41,18 @@ def tricks(repository, tmp_path_factory):
     every = corpus(repository)
     hanging = [row for row in every if row["verdict"] == "timeout"]
     quick = [row for row in every if row not in hanging]
-    return benchmark(repository, tmp_path_factory.mktemp("tricks"), False, quick, "--memory-limit", "1") \
-        | benchmark(repository, tmp_path_factory.mktemp("hanging"), False, hanging, "--timeout", "3",
-                    "--definition", toy.NAME, "--call-timeout", "3")
+    return benchmark(repository, tmp_path_factory.mktemp("tricks"), False, quick, "--memory-limit", "1") | benchmark(
+        repository,
+        tmp_path_factory.mktemp("hanging"),
+        False,
+        hanging,
+        "--timeout",
+        "3",
+        "--definition",
+        toy.NAME,
+        "--call-timeout",
+        "3",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +62,11 @@ def twins(repository, tmp_path_factory):
 
 def wrong(records: dict[str, dict], wanted: dict[str, str]) -> dict[str, tuple[str, str, str]]:
     """name -> (status, wanted, detail) of every record with another status than wanted."""
-    return {name: (records[name]["status"], status, records[name]["detail"])
-            for name, status in wanted.items() if records[name]["status"] != status}
+    return {
+        name: (records[name]["status"], status, records[name]["detail"])
+        for name, status in wanted.items()
+        if records[name]["status"] != status
+    }
 
 
 def test_every_trick_gets_its_verdict(repository, tricks):

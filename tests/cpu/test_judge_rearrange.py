@@ -17,8 +17,7 @@ from inference_kernels.compare import compare
 from inference_kernels.constraints import evaluate
 from inference_kernels.definitions import compile_reference, const_axes, definition_files, infer_axes
 from inference_kernels.errors import SchemaError
-from inference_kernels.judge_rearrange import (Move, Place, Step, draw_step, fp4_pages, fp8_pages, moves_of,
-                                               permute_)
+from inference_kernels.judge_rearrange import Move, Place, Step, draw_step, fp4_pages, fp8_pages, moves_of, permute_
 from inference_kernels.tasks import read_task
 
 GEMM = "dense_gemm_bf16_nt_n4096_k4096"
@@ -44,22 +43,24 @@ INPUTS = {
     GEMM: lambda: (normal(5, 4096, seed=1), normal(4096, 4096, seed=2)),
     GROUPED: grouped_inputs,
     "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512": lambda: (*test_mixed_mla.real_case()[0], 512**-0.5),
-    "sparse_mla_prefill_bf16_h64_d512_s128":
-        lambda: (*test_sparse_mla.real_case("sparse_mla_prefill_bf16_h64_d512_s128")[0], 512**-0.5),
+    "sparse_mla_prefill_bf16_h64_d512_s128": lambda: (
+        *test_sparse_mla.real_case("sparse_mla_prefill_bf16_h64_d512_s128")[0],
+        512**-0.5,
+    ),
     "expert_router_bf16_h5120_e384_top6": lambda: (*test_expert_router.real_case()[0], 1.5),
     INDEX: lambda: test_sparse_index.cases()[0][0],
     "sparse_gqa_bf16_h24_kv2_d256_topk512_blk4": lambda: test_sparse_gqa.cases()[0][0],
     "gdn_decode_qk4_v8_d128_k_last": lambda: test_gdn.make_inputs("gdn_decode_qk4_v8_d128_k_last", [2, 1], 5),
-    "gdn_prefill_qk4_v8_d128_k_last": lambda: test_gdn.make_inputs("gdn_prefill_qk4_v8_d128_k_last", [4, 2],
-                                                                   5),
-    "block_causal_attention_empty_prefix_h32_d128":
-        lambda: (*(normal(9, 32, 128, seed=s) for s in range(3)),
-                 torch.tensor([1, 2, 3, 7, 7, 7, 7, 9, 9]).int()),
-    "block_causal_attention_cached_prefix_h32_d128":
-        lambda: tuple(normal(rows, 32, 128, seed=s) for s, rows in enumerate((6, 4, 4, 6, 6))),
+    "gdn_prefill_qk4_v8_d128_k_last": lambda: test_gdn.make_inputs("gdn_prefill_qk4_v8_d128_k_last", [4, 2], 5),
+    "block_causal_attention_empty_prefix_h32_d128": lambda: (
+        *(normal(9, 32, 128, seed=s) for s in range(3)),
+        torch.tensor([1, 2, 3, 7, 7, 7, 7, 9, 9]).int(),
+    ),
+    "block_causal_attention_cached_prefix_h32_d128": lambda: tuple(
+        normal(rows, 32, 128, seed=s) for s, rows in enumerate((6, 4, 4, 6, 6))
+    ),
     "dense_attention_noncausal_h32_d64": lambda: tuple(normal(2, n, 32, 64, seed=n) for n in (5, 7, 7)),
-    "neighborhood_attention_3d_h8_d64_w3x5x5": lambda: tuple(normal(2, 3, 5, 6, 8, 64, seed=s)
-                                                             for s in range(3)),
+    "neighborhood_attention_3d_h8_d64_w3x5x5": lambda: tuple(normal(2, 3, 5, 6, 8, 64, seed=s) for s in range(3)),
 }
 
 
@@ -89,9 +90,10 @@ def after(step: Step, values: dict) -> dict:
 
 
 def differs(one: dict, other: dict) -> bool:
-    return any(isinstance(item, torch.Tensor) and not torch.equal(item.view(torch.uint8),
-                                                                  other[key].view(torch.uint8))
-               for key, item in one.items())
+    return any(
+        isinstance(item, torch.Tensor) and not torch.equal(item.view(torch.uint8), other[key].view(torch.uint8))
+        for key, item in one.items()
+    )
 
 
 def fails(actual: dict, expected: dict, tolerance) -> list[str]:
@@ -107,8 +109,7 @@ def test_the_reference_follows_every_move(definition, repository, name):
         step = effective_step(move, inputs, axes)
         moved = after(step, inputs)
         assert differs(moved, inputs), move.name
-        broken = [rule for rule in value.get("constraints") or [] if not evaluate(rule, {**axes, **moved},
-                                                                                  name)]
+        broken = [rule for rule in value.get("constraints") or [] if not evaluate(rule, {**axes, **moved}, name)]
         assert broken == [], move.name
         result = run_reference(value, moved)
         if move.recompute:
@@ -117,8 +118,10 @@ def test_the_reference_follows_every_move(definition, repository, name):
             assert fails(result, after(step, base), tolerance) == [], move.name
 
 
-@pytest.mark.parametrize("name", [GEMM, INDEX, "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512",
-                                  "block_causal_attention_cached_prefix_h32_d128"])
+@pytest.mark.parametrize(
+    "name",
+    [GEMM, INDEX, "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512", "block_causal_attention_cached_prefix_h32_d128"],
+)
 def test_a_move_with_a_forgotten_place_is_caught(definition, repository, name):
     """The check above can fail: without one of its places, a move no longer carries the result along."""
     value, inputs, axes = case(definition, name)
@@ -143,16 +146,19 @@ def test_every_definition_has_moves_that_name_its_own_tensors(definition, reposi
                 assert size is None or size % place.unit == 0, (path.stem, move.name)
             assert all(name in tensors for name, _ in move.relabel)
         outputs = set(value["outputs"])
-        assert any(move.after_prepare and (move.recompute
-                                           or outputs & {place.tensor for place in move.places})
-                   for move in moves), f"{path.stem}: nothing proves that a launch reads its inputs"
+        assert any(
+            move.after_prepare and (move.recompute or outputs & {place.tensor for place in move.places})
+            for move in moves
+        ), f"{path.stem}: nothing proves that a launch reads its inputs"
 
 
 def test_rows_move_only_inside_their_group():
     move = Move("rows", (Place("a", 0),), within=("ids",))
     ids = torch.tensor([2, 0, 1, 0, 2, 0], dtype=torch.int32)
-    steps = [draw_step(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
-             for seed in range(200)]
+    steps = [
+        draw_step(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
+        for seed in range(200)
+    ]
     orders = {tuple(step.order.tolist()) for step in steps if step}
     assert len(orders) == 2 * 6 - 1, "two rows and three rows change places in every way but the trivial one"
     assert all(torch.equal(ids[list(order)], ids) for order in orders)
@@ -164,8 +170,11 @@ def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
     move = Move("rows", (Place("a", 0),), within=("ids", "kind"))
     one, other = torch.tensor([0, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0, 1, 1, 0])
     inputs = {"a": torch.arange(6), "ids": one, "kind": other}
-    orders = {tuple(step.order.tolist()) for seed in range(50)
-              if (step := draw_step(move, inputs, {}, torch.Generator().manual_seed(seed)))}
+    orders = {
+        tuple(step.order.tolist())
+        for seed in range(50)
+        if (step := draw_step(move, inputs, {}, torch.Generator().manual_seed(seed)))
+    }
     assert orders == {(4, 1, 2, 3, 0, 5), (0, 3, 2, 1, 4, 5), (4, 3, 2, 1, 0, 5)}
 
 

@@ -7,25 +7,24 @@ import subprocess
 import sys
 import time
 
-import judge_toy
 import pytest
-import toy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import judge_toy
+import toy
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_duel import one_duel_says_little, speedup, verdict
-from inference_kernels.judge_engine import fill_record
 from inference_kernels.judge_gpu import parse_listing, resolve, same_uuid
-from inference_kernels.judge_lock import locked, lock_path, network_warning
+from inference_kernels.judge_lock import lock_path, locked, network_warning
 from inference_kernels.judge_outputs import check_memory, check_output, output_list
 from inference_kernels.judge_run import untouched_elements
 from inference_kernels.judge_selection import describe_selection
 from inference_kernels.judge_solutions import folder_solution, read_candidate, require_sound
-from inference_kernels.schema import parameter_count
 from inference_kernels.judge_stats import geometric_mean, quantile, require_comparable, summarise
 from inference_kernels.judge_verdicts import CannotJudge, Rejected
+from inference_kernels.schema import parameter_count
 
 LISTING = """\
 GPU 0: NVIDIA H200 (UUID: GPU-1a2b3c4d-0000-0000-0000-000000000001)
@@ -42,8 +41,21 @@ def toy_definition(tmp_path):
 
 # Statistics
 
-@pytest.mark.parametrize("bad", [[], [1.0], [1.0, 2.0, 3.0], [1.0, float("nan")], [1.0, float("inf")],
-                                 [1.0, 0.0], [1.0, -2.0], [1.0, True], [1.0, "2"]])
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [],
+        [1.0],
+        [1.0, 2.0, 3.0],
+        [1.0, float("nan")],
+        [1.0, float("inf")],
+        [1.0, 0.0],
+        [1.0, -2.0],
+        [1.0, True],
+        [1.0, "2"],
+    ],
+)
 def test_samples_that_cannot_be_times_are_refused(bad):
     with pytest.raises(Rejected, match="bad_samples"):
         summarise(bad, 2)
@@ -78,10 +90,19 @@ def test_records_of_different_timers_are_not_comparable():
 
 # Selections
 
-@pytest.mark.parametrize("row, words", [
-    ([1, 3, 9, -1], "out of range"), ([1, -2, 3, -1], "out of range"), ([1, 1, 3, -1], "twice"),
-    ([1, -1, 3, -1], "padding"), ([1, 3, 5, -1], "another set"), ([1, 3, -1, -1], "another set"),
-    ([4, 3, 1, -1], "increasing order")])
+
+@pytest.mark.parametrize(
+    "row, words",
+    [
+        ([1, 3, 9, -1], "out of range"),
+        ([1, -2, 3, -1], "out of range"),
+        ([1, 1, 3, -1], "twice"),
+        ([1, -1, 3, -1], "padding"),
+        ([1, 3, 5, -1], "another set"),
+        ([1, 3, -1, -1], "another set"),
+        ([4, 3, 1, -1], "increasing order"),
+    ],
+)
 def test_a_wrong_selection_is_described(row, words):
     expected = torch.tensor([[0, 1, 2, 3], [1, 3, 4, -1]])
     actual = expected.clone()
@@ -93,12 +114,21 @@ def test_a_wrong_selection_is_described(row, words):
 
 # Outputs
 
+
 def test_only_dense_tensors_of_the_declared_form_pass():
     spec = {"shape": [2, 3], "dtype": "float32"}
     check_output("y", torch.zeros(2, 3), spec, "cpu")
     right = torch.zeros(2, 3)
-    for value in (torch.zeros(3, 2), right.double(), torch.zeros(3, 2).t(), right.to_sparse(), right.tolist(),
-                  torch.nn.Parameter(right), torch.zeros(1, 3).expand(2, 3), right.to("meta")):
+    for value in (
+        torch.zeros(3, 2),
+        right.double(),
+        torch.zeros(3, 2).t(),
+        right.to_sparse(),
+        right.tolist(),
+        torch.nn.Parameter(right),
+        torch.zeros(1, 3).expand(2, 3),
+        right.to("meta"),
+    ):
         with pytest.raises(Rejected, match="bad_output"):
             check_output("y", value, spec, "cpu")
 
@@ -126,6 +156,7 @@ def test_poison_is_recognised_by_all_bytes_of_a_wrong_element():
 
 # GPU names and locks
 
+
 def test_gpus_are_found_by_unique_prefix_also_mig():
     assert [gpu.uuid[:5] for gpu in parse_listing(LISTING)] == ["GPU-1", "GPU-1", "MIG-7", "MIG-7"]
     assert resolve("gpu-1A2B3", LISTING).name == "NVIDIA H200"
@@ -133,8 +164,9 @@ def test_gpus_are_found_by_unique_prefix_also_mig():
     assert mig.physical.startswith("GPU-1a2b9999") and mig.uuid.startswith("MIG-77771111")
 
 
-@pytest.mark.parametrize("prefix, words", [("GPU-1a2b", "ambiguous"), ("GPU-ffff", "none of"),
-                                           ("", "ambiguous"), ("0", "none of")])
+@pytest.mark.parametrize(
+    "prefix, words", [("GPU-1a2b", "ambiguous"), ("GPU-ffff", "none of"), ("", "ambiguous"), ("0", "none of")]
+)
 def test_an_unclear_gpu_is_refused_with_the_choices(prefix, words):
     with pytest.raises(CannotJudge, match=words) as caught:
         resolve(prefix, LISTING)
@@ -164,8 +196,9 @@ with locked(Path(sys.argv[2]), ["GPU-b", "GPU-a"], 5):
 
 
 def test_a_held_lock_names_its_holder_and_dies_with_it(repository, tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(repository / "scripts"), str(tmp_path)],
-                              stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(repository / "scripts"), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(CannotJudge) as caught, locked(tmp_path, ["GPU-a"], 0.2):
@@ -196,6 +229,7 @@ def test_a_network_file_system_is_warned_of(tmp_path):
 
 # Solutions
 
+
 def fault(solution: dict, definition: dict) -> str:
     with pytest.raises(Rejected) as caught:
         require_sound(solution, definition)
@@ -211,10 +245,12 @@ def test_faults_that_need_no_import_are_named(toy_definition):
     assert "spec.destination_passing_style; found none" in fault(missing, toy_definition)
     short = judge_toy.solution("def run(x):\n    pass\n")
     assert "expected 4 parameters of run" in fault(short, toy_definition)
-    for words, change in (("expected 6 parameters of run", {"dps": True}),
-                          ("Entry source", {"entry_point": "other.py::run"}),
-                          ("no_such_package", {"dependencies": ["no_such_package>=1"]}),
-                          ("spec.language", {"language": "cobol"})):
+    for words, change in (
+        ("expected 6 parameters of run", {"dps": True}),
+        ("Entry source", {"entry_point": "other.py::run"}),
+        ("no_such_package", {"dependencies": ["no_such_package>=1"]}),
+        ("spec.language", {"language": "cobol"}),
+    ):
         assert words in fault(judge_toy.solution(judge_toy.HONEST, **change), toy_definition)
     assert "sources" in fault(sound | {"sources": []}, toy_definition)
     assert "did you mean 'author'" in fault(sound | {"auhtor": "x"}, toy_definition)
@@ -250,23 +286,35 @@ def test_unclear_candidates_cannot_be_judged(tmp_path):
 
 # Verdicts
 
+
 def record(workload: str, status: str, median: float, size: int = 1) -> dict:
-    return {"workload": workload, "status": status, "detail": "", "timed": "launch", "group_axis": "N",
-            "axes": {"N": size}, "timing": {"launch": {"median_us": median}}}
+    return {
+        "workload": workload,
+        "status": status,
+        "detail": "",
+        "timed": "launch",
+        "group_axis": "N",
+        "axes": {"N": size},
+        "timing": {"launch": {"median_us": median}},
+    }
 
 
 def test_the_speedup_of_eager_calls_is_that_of_calls_in_turn():
     """Not of the medians, 20 and 20: the host was slow in the second call of both."""
-    one, other = (record("a", "pass", 20.0) | {"timed": "call", "timing": {"call": {"median_us": 20.0, "samples": times}}}
-                  for times in ([10.0, 30.0, 20.0], [20.0, 60.0, 10.0]))
+    one, other = (
+        record("a", "pass", 20.0) | {"timed": "call", "timing": {"call": {"median_us": 20.0, "samples": times}}}
+        for times in ([10.0, 30.0, 20.0], [20.0, 60.0, 10.0])
+    )
     assert speedup(one, other) == pytest.approx(2) and speedup(other, one) == pytest.approx(0.5)
     assert speedup(one | {"status": "stale"}, other) is None and speedup(one, other | {"timing": {}}) is None
 
 
 def test_speedups_are_grouped_and_averaged_geometrically():
-    pairs = [(record("a", "pass", 10.0), record("a", "pass", 40.0)),
-             (record("b", "pass", 40.0, 2), record("b", "pass", 10.0, 2)),
-             (record("c", "not_materialised", 1.0), record("c", "not_materialised", 1.0))]
+    pairs = [
+        (record("a", "pass", 10.0), record("a", "pass", 40.0)),
+        (record("b", "pass", 40.0, 2), record("b", "pass", 10.0, 2)),
+        (record("c", "not_materialised", 1.0), record("c", "not_materialised", 1.0)),
+    ]
     result = verdict(pairs)
     assert result["accepted"] and result["not_judged"] == 1
     assert result["groups"] == {"N=1": pytest.approx(4.0), "N=2": pytest.approx(0.25)}
@@ -274,29 +322,48 @@ def test_speedups_are_grouped_and_averaged_geometrically():
 
 
 def test_each_duel_has_a_mean_of_its_own():
-    pairs = [(record("a", "pass", 10.0), record("a", "pass", 40.0)), (record("b", "pass", 10.0), record("b", "pass", 10.0)),
-             (record("a", "pass", 10.0), record("a", "pass", 10.0)), (record("b", "pass", 20.0), record("b", "pass", 5.0))]
+    pairs = [
+        (record("a", "pass", 10.0), record("a", "pass", 40.0)),
+        (record("b", "pass", 10.0), record("b", "pass", 10.0)),
+        (record("a", "pass", 10.0), record("a", "pass", 10.0)),
+        (record("b", "pass", 20.0), record("b", "pass", 5.0)),
+    ]
     result = verdict(pairs)
-    assert result["duels"] == [pytest.approx(2.0), pytest.approx(0.5)] and result["geometric_mean"] == pytest.approx(1.0)
+    assert result["duels"] == [pytest.approx(2.0), pytest.approx(0.5)] and result["geometric_mean"] == pytest.approx(
+        1.0
+    )
     assert verdict([])["duels"] == []
 
 
-@pytest.mark.parametrize("timer, timed, medians, why", [
-    ("cuda_events", "launch", (29.0, 5.0), "launches below 30 us"), ("cuda_events", "launch", (29.0, 31.0), ""),
-    ("cuda_events", "call", (290.0, 310.0), "eager calls"), ("host_clock", "launch", (29.0, 5.0), ""),
-    ("host_clock", "call", (29.0, 5.0), "")])
+@pytest.mark.parametrize(
+    "timer, timed, medians, why",
+    [
+        ("cuda_events", "launch", (29.0, 5.0), "launches below 30 us"),
+        ("cuda_events", "launch", (29.0, 31.0), ""),
+        ("cuda_events", "call", (290.0, 310.0), "eager calls"),
+        ("host_clock", "launch", (29.0, 5.0), ""),
+        ("host_clock", "call", (29.0, 5.0), ""),
+    ],
+)
 def test_what_a_single_duel_cannot_tell_is_said(timer, timed, medians, why):
-    pair = tuple(record("a", "pass", median) | {"environment": {"timer": timer}, "timed": timed,
-                                               "timing": {timed: {"median_us": median, "samples": [median]}}}
-                 for median in medians)
+    pair = tuple(
+        record("a", "pass", median)
+        | {
+            "environment": {"timer": timer},
+            "timed": timed,
+            "timing": {timed: {"median_us": median, "samples": [median]}},
+        }
+        for median in medians
+    )
     found = one_duel_says_little([pair])
     assert found.startswith(why) and bool(found) == bool(why)
     assert not one_duel_says_little([(pair[0] | {"status": "stale"}, pair[1])])
 
 
 def test_one_rejected_workload_rejects_and_nothing_judged_is_no_acceptance():
-    rejected = verdict([(record("a", "pass", 1.0), record("a", "pass", 1.0)),
-                        (record("b", "stale", 1.0), record("b", "pass", 1.0))])
+    rejected = verdict(
+        [(record("a", "pass", 1.0), record("a", "pass", 1.0)), (record("b", "stale", 1.0), record("b", "pass", 1.0))]
+    )
     assert not rejected["accepted"] and "b" not in rejected["speedups"]
     assert rejected["rejected"][0]["status"] == "stale"
     assert not verdict([])["accepted"]

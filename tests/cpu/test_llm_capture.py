@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+
 from inference_kernels import llm_capture, llm_summary
 from inference_kernels.errors import CaptureError
 from inference_kernels.files import read_json, write_json
@@ -22,6 +23,7 @@ def options(tmp_path, monkeypatch) -> Options:
     """Options of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
     from inference_kernels.qwen_checkpoint import qwen_next_checkpoint
     from inference_kernels.seeded_checkpoint import recipe_document
+
     pipeline, folder = qwen_next_checkpoint(), tmp_path / "checkpoint"
     for name, document in pipeline.documents.items():
         write_json(folder / name, document)
@@ -45,13 +47,19 @@ class ToyEngine:
     def generate(self, input_ids, sampling_params):
         self.asked.append((input_ids, sampling_params))
         first = len(self.asked) == 1
-        return [{"meta_info": {"prompt_tokens": len(ids), "cached_tokens": 0 if first else self.cached,
-                               "completion_tokens": sampling["max_new_tokens"] - self.clip}}
-                for ids, sampling in zip(input_ids, sampling_params, strict=True)]
+        return [
+            {
+                "meta_info": {
+                    "prompt_tokens": len(ids),
+                    "cached_tokens": 0 if first else self.cached,
+                    "completion_tokens": sampling["max_new_tokens"] - self.clip,
+                }
+            }
+            for ids, sampling in zip(input_ids, sampling_params, strict=True)
+        ]
 
 
-@pytest.mark.parametrize("profile, kind", [(name, kind)
-                         for name, kinds in PROFILES.items() for kind in kinds])
+@pytest.mark.parametrize("profile, kind", [(name, kind) for name, kinds in PROFILES.items() for kind in kinds])
 def test_profiles_are_consistent(profile, kind):
     found = find_profile(kind, profile)
     for case in found.cases.values():
@@ -100,20 +108,14 @@ def test_prompts_are_valid_distinct_and_share_what_they_say(profile, kind):
 
 def test_a_long_prompt_does_not_repeat_itself():
     ids = Prompt(3, 400).tokens(103, None)
-    windows = {tuple(ids[i:i + 8]) for i in range(len(ids) - 8)}
+    windows = {tuple(ids[i : i + 8]) for i in range(len(ids) - 8)}
     assert len(windows) == len(ids) - 8
     assert ids[:100] == Prompt(3, 100).tokens(103, None)
 
 
 def test_a_case_is_flushed_prepared_served_and_described(options):
     run, engine = RunFolder.open(options.run, {"class": "seeded"}), ToyEngine(cached=64)
-    call = {
-    "workload": {},
-    "record": {
-        "request": {
-            "case": "cached_prefix",
-            "keep": {},
-             "prompt_tokens": [68]}}}
+    call = {"workload": {}, "record": {"request": {"case": "cached_prefix", "keep": {}, "prompt_tokens": [68]}}}
     original = engine.generate
 
     def generate(input_ids, sampling_params):
@@ -122,18 +124,25 @@ def test_a_case_is_flushed_prepared_served_and_described(options):
             assert request["keep"] == options.profile.cases["cached_prefix"].keep
             write_json(run.root / "calls" / "a.json", call)
         return original(input_ids, sampling_params)
+
     engine.generate = generate
     serve_case(options, run, engine, "cached_prefix")
     (before, first), (target, second) = engine.asked
     assert engine.flushed == 1 and before[0][:64] == target[0][:64] and len(target[0]) == 68
     assert [sampling["max_new_tokens"] for sampling in first + second] == [1, 4] and second[0]["ignore_eos"]
     assert read_json(run.root / "calls" / "a.json")["record"]["request"] == {
-        "case": "cached_prefix", "prompt_tokens": [68], "completion_tokens": [4], "cached_tokens": [64]}
+        "case": "cached_prefix",
+        "prompt_tokens": [68],
+        "completion_tokens": [4],
+        "cached_tokens": [64],
+    }
     assert pending_cases(options, run) == ["short_request"]
 
 
-@pytest.mark.parametrize("engine, message", [
-    (ToyEngine(cached=64, clip=1), "completion_tokens"), (ToyEngine(cached=0), "cached_tokens 64 to 64")])
+@pytest.mark.parametrize(
+    "engine, message",
+    [(ToyEngine(cached=64, clip=1), "completion_tokens"), (ToyEngine(cached=0), "cached_tokens 64 to 64")],
+)
 def test_clipped_outputs_and_missed_caches_are_errors(options, engine, message):
     run = RunFolder.open(options.run, {})
     with pytest.raises(CaptureError) as caught:
@@ -155,10 +164,15 @@ def test_a_busy_engine_is_waited_for_and_then_refused():
         flush(ToyEngine(busy=1000), waits.append)
 
 
-@pytest.mark.parametrize("flags, message", [
-    ({"cuda_graph_backend_decode": "full"}, "CUDA graphs"),
-    ({"cuda_graph_backend_prefill": None}, "CUDA graphs"),
-    ({"disable_overlap_schedule": False}, "overlap"), ({"cuda_graph_config": {"decode": {}}}, "override")])
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"cuda_graph_backend_decode": "full"}, "CUDA graphs"),
+        ({"cuda_graph_backend_prefill": None}, "CUDA graphs"),
+        ({"disable_overlap_schedule": False}, "overlap"),
+        ({"cuda_graph_config": {"decode": {}}}, "override"),
+    ],
+)
 def test_graphs_and_overlap_are_refused_before_anything_is_loaded(options, flags, message):
     with pytest.raises(CaptureError, match=message):
         llm_capture.open_run(replace(options, engine_flags=flags))
@@ -181,16 +195,17 @@ def test_settings_name_model_substitutions_and_layers(options):
 
 @pytest.mark.parametrize("capability, substituted, layout", [("9.0", 4, None), ("10.3", 0, "v41")])
 def test_substitutions_are_for_hopper_only(options, monkeypatch, capability, substituted, layout):
-    monkeypatch.setattr(llm_capture, "describe_hardware",
-                        lambda device: HARDWARE | {"compute_capability": capability})
+    monkeypatch.setattr(llm_capture, "describe_hardware", lambda device: HARDWARE | {"compute_capability": capability})
     monkeypatch.setattr(llm_capture, "describe_model", lambda options: ({"id": "x"}, {}))
     settings = llm_capture.settings(replace(options, kind="deepseek41", cases=[]))
     assert len(settings["substitutions"]) == len(settings["engine"]["substitutions"]) == substituted
     assert settings["engine"]["environment"].get("SGLANG_DSV4_KV_LAYOUT") == layout
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"kind": "qwen3-next-gdn"}, "kind qwen3-next-gdn"), ({"profile_name": "published"}, "a seeded one")])
+@pytest.mark.parametrize(
+    "change, message",
+    [({"kind": "qwen3-next-gdn"}, "kind qwen3-next-gdn"), ({"profile_name": "published"}, "a seeded one")],
+)
 def test_a_checkpoint_of_another_kind_is_refused(options, change, message):
     with pytest.raises(CaptureError, match=message):
         llm_capture.describe_model(replace(options, **change))
@@ -216,8 +231,7 @@ def test_operators_never_called_are_named(options):
     run = llm_capture.open_run(options)
     for case in options.cases:
         run.finish_case(case, [], 1.0)
-    with pytest.raises(CaptureError,
-                       match="none of sparse_index_select_bf16_h4_d128_topk512_blk4 .0 calls seen."):
+    with pytest.raises(CaptureError, match="none of sparse_index_select_bf16_h4_d128_topk512_blk4 .0 calls seen."):
         llm_capture.capture(options, ["false"], lambda line: None)
 
 
@@ -234,22 +248,30 @@ def test_a_summary_names_errors_and_the_passes_that_were_missed(options, tmp_pat
     run = RunFolder.open(tmp_path / "run", llm_capture.settings(options))
     for step, batch in ((1, 3), (0, 2)):
         operation = {"phase": "decode", "step": step, "batch": batch, "layer": 3, "call_path": "a -> b"}
-        record = {"definition": "d", "workload": f"w{batch}", "operation": operation,
-                  "request": {"case": "three_requests", "prompt_tokens": [1, 1, 1]}}
-        write_json(run.root / "calls" / f"w{batch}.json",
-                   {"workload": {"axes": {"N": batch}}, "record": record})
-    figures = {"elements": 4, "mismatched": 0, "max_abs_error": 0.5, "relative_rms": 0.1,
-               "tolerance_used": 0.9}
-    write_json(run.root / "validation" / "w3.json",
-               {"passed": True, "errors": {"y": figures | {"status": "pass"}}})
+        record = {
+            "definition": "d",
+            "workload": f"w{batch}",
+            "operation": operation,
+            "request": {"case": "three_requests", "prompt_tokens": [1, 1, 1]},
+        }
+        write_json(run.root / "calls" / f"w{batch}.json", {"workload": {"axes": {"N": batch}}, "record": record})
+    figures = {"elements": 4, "mismatched": 0, "max_abs_error": 0.5, "relative_rms": 0.1, "tolerance_used": 0.9}
+    write_json(run.root / "validation" / "w3.json", {"passed": True, "errors": {"y": figures | {"status": "pass"}}})
     run.finish_case("three_requests", [], 1.0)
-    case = replace(options.profile.cases["three_requests"],
-                   keep=keep({0: ["d"]}, {0: ["d"], 1: ["d"]}, {2: {0: ["d"], 1: ["d"]}}))
+    case = replace(
+        options.profile.cases["three_requests"], keep=keep({0: ["d"]}, {0: ["d"], 1: ["d"]}, {2: {0: ["d"], 1: ["d"]}})
+    )
     found = llm_summary.document(run, {"three_requests": case})
-    assert found["missed"] == ["three_requests, prefill 0, d", "three_requests, decode 0, d",
-                               "three_requests, decode 2 1, d"]
+    assert found["missed"] == [
+        "three_requests, prefill 0, d",
+        "three_requests, decode 0, d",
+        "three_requests, decode 2 1, d",
+    ]
     assert [(call["batch"], call["passed"], call["errors"]) for call in found["calls"]] == [
-        (2, None, {}), (3, True, {"y": figures})]
+        (2, None, {}),
+        (3, True, {"y": figures}),
+    ]
     assert found["kind"] == "qwen-next" and found["engine"]["name"] == "sglang"
     assert llm_summary.summary(run, {"three_requests": case})["captured"] == {
-        "d": {"calls": 2, "max_abs_error": 0.5, "max_relative_rms": 0.1}}
+        "d": {"calls": 2, "max_abs_error": 0.5, "max_relative_rms": 0.1}
+    }

@@ -7,16 +7,22 @@ import math
 
 import pytest
 import torch
+from safetensors import safe_open
+
 from inference_kernels.deepseek_checkpoint import EXPERT_WIDTH, HIDDEN, bank_recipe, deepseek_checkpoint
 from inference_kernels.llm_weights import Coded, Drawn, Listed, Rows, bfloat16_bytes, index_document
 from inference_kernels.materialize import recipe_digest
 from inference_kernels.qwen_checkpoint import decay_rates, qwen3_next_checkpoint, qwen_next_checkpoint
 from inference_kernels.seeded import RecipeError
-from inference_kernels.seeded_bytes import (ByteRecipe, byte_chunks, byte_table, e4m3_code, recipe_from_json,
-                                            storage_chunks)
-from inference_kernels.seeded_checkpoint import (CheckpointError, Component, Pipeline, read_recipes,
-                                                 write_checkpoint)
-from safetensors import safe_open
+from inference_kernels.seeded_bytes import (
+    ByteRecipe,
+    byte_chunks,
+    byte_table,
+    e4m3_code,
+    recipe_from_json,
+    storage_chunks,
+)
+from inference_kernels.seeded_checkpoint import CheckpointError, Component, Pipeline, read_recipes, write_checkpoint
 
 
 def content(recipe: ByteRecipe, *span: int) -> bytes:
@@ -39,20 +45,32 @@ def test_e8m0_exponents_are_spread_evenly(low, levels):
 def test_the_stream_is_the_same_everywhere():
     recipe = ByteRecipe(0, "layers.1.ffn.experts.w13.weight", (64, 64), "e2m1x2")
     assert hashlib.sha256(content(recipe)).hexdigest() == (
-        "d2fd6d857727b86bd94a4ac5e8d2a61f4ff8914b33a8c056c82bc2308abe7657")
+        "d2fd6d857727b86bd94a4ac5e8d2a61f4ff8914b33a8c056c82bc2308abe7657"
+    )
     scales = ByteRecipe(7, "x.scale", (4096,), "e8m0", 118, 3)
     assert hashlib.sha256(content(scales)).hexdigest() == (
-        "dc2b0dbf7419c4f87c254557406cdbbe4c0be0292bc0571ea8a42effa11db3f9")
+        "dc2b0dbf7419c4f87c254557406cdbbe4c0be0292bc0571ea8a42effa11db3f9"
+    )
 
 
 @pytest.mark.parametrize("start, count", [(0, 1), (5, 40), (31, 2), (32, 64), (1000, 24), (1024, 0)])
 def test_any_range_can_be_made_on_its_own(start, count):
     recipe = ByteRecipe(3, "bank", (4, 256), "e4m3")
-    assert content(recipe, start, count) == content(recipe)[start:start + count]
+    assert content(recipe, start, count) == content(recipe)[start : start + count]
 
 
-@pytest.mark.parametrize("change", [{"format": "e5m2"}, {"dtype": "uint8"}, {"levels": 3}, {"seed": -1},
-                                    {"shape": [1, -1]}, {"extra": 1}, {"generator": "other"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "e5m2"},
+        {"dtype": "uint8"},
+        {"levels": 3},
+        {"seed": -1},
+        {"shape": [1, -1]},
+        {"extra": 1},
+        {"generator": "other"},
+    ],
+)
 def test_recipes_that_break_a_rule_are_refused(change):
     value = ByteRecipe(0, "t", (2, 2), "e4m3").to_json()
     assert recipe_from_json(value) == ByteRecipe(0, "t", (2, 2), "e4m3")
@@ -64,16 +82,11 @@ def test_recipes_of_both_generators_are_told_apart():
     bfloat16 = Drawn("w", (4, 4), 0.02).recipe(0)
     assert recipe_from_json(bfloat16.to_json()) == bfloat16
     assert len(b"".join(storage_chunks(bfloat16))) == 32
-    assert recipe_digest(
-    ByteRecipe(
-        0, "t", (8,), "e2m1x2")) != recipe_digest(
-            ByteRecipe(
-                1, "t", (8,), "e2m1x2"))
+    assert recipe_digest(ByteRecipe(0, "t", (8,), "e2m1x2")) != recipe_digest(ByteRecipe(1, "t", (8,), "e2m1x2"))
 
 
 def test_expert_tensors_are_parts_of_their_bank():
-    weights = {weight.name: weight for component in deepseek_checkpoint(
-    ).components for weight in component.weights}
+    weights = {weight.name: weight for component in deepseek_checkpoint().components for weight in component.weights}
     rows = EXPERT_WIDTH * HIDDEN // 2
     for name, first in (("w1", 5 * 2 * rows), ("w3", 5 * 2 * rows + rows)):
         weight = weights[f"layers.1.ffn.experts.5.{name}.weight"]
@@ -87,15 +100,38 @@ def test_expert_tensors_are_parts_of_their_bank():
 
 def small_pipeline(seed_name: str = "w") -> Pipeline:
     components = [
-        Component("one", "model-one.safetensors", [
-            Drawn(seed_name, (8, 16), 0.5), Drawn("f", (6,), 1.0, "float32"), Listed("ones", (5,), (1.0,)),
-            Listed("rates", (2,), (0.25, -3.5), "float32")], flat=True),
-        Component("two", "model-two.safetensors", [
-            Rows("conv", (Drawn("conv.a", (2, 1, 4), 0.1), Drawn("conv.b", (3, 1, 4), 3.0))),
-            Coded("fp8", (4, 32), "e4m3"), Coded("scale", (4, 1), "e8m0", 121, 1),
-            Coded("fp4", (4, 16), "e2m1x2", bank="bank", bank_shape=(2, 4, 16), start=64)], flat=True)]
-    return Pipeline("toy", "toy", "", "nothing", "everything", {
-        "config.json": {"a": 1}, "model.safetensors.index.json": index_document(components)}, components)
+        Component(
+            "one",
+            "model-one.safetensors",
+            [
+                Drawn(seed_name, (8, 16), 0.5),
+                Drawn("f", (6,), 1.0, "float32"),
+                Listed("ones", (5,), (1.0,)),
+                Listed("rates", (2,), (0.25, -3.5), "float32"),
+            ],
+            flat=True,
+        ),
+        Component(
+            "two",
+            "model-two.safetensors",
+            [
+                Rows("conv", (Drawn("conv.a", (2, 1, 4), 0.1), Drawn("conv.b", (3, 1, 4), 3.0))),
+                Coded("fp8", (4, 32), "e4m3"),
+                Coded("scale", (4, 1), "e8m0", 121, 1),
+                Coded("fp4", (4, 16), "e2m1x2", bank="bank", bank_shape=(2, 4, 16), start=64),
+            ],
+            flat=True,
+        ),
+    ]
+    return Pipeline(
+        "toy",
+        "toy",
+        "",
+        "nothing",
+        "everything",
+        {"config.json": {"a": 1}, "model.safetensors.index.json": index_document(components)},
+        components,
+    )
 
 
 def test_files_have_the_declared_formats(tmp_path):
@@ -103,12 +139,17 @@ def test_files_have_the_declared_formats(tmp_path):
     found = {}
     for name in ("one", "two"):
         with safe_open(tmp_path / "c" / f"model-{name}.safetensors", framework="pt") as stream:
-            found |= {key: stream.get_tensor(key) for key in stream.keys()}
+            found |= {key: stream.get_tensor(key) for key in list(stream.keys())}
     assert {key: (tensor.dtype, tuple(tensor.shape)) for key, tensor in found.items()} == {
-        "w": (torch.bfloat16, (8, 16)), "f": (torch.float32, (6,)), "ones": (torch.bfloat16, (5,)),
-        "rates": (torch.float32, (2,)), "conv": (torch.bfloat16, (5, 1, 4)),
+        "w": (torch.bfloat16, (8, 16)),
+        "f": (torch.float32, (6,)),
+        "ones": (torch.bfloat16, (5,)),
+        "rates": (torch.float32, (2,)),
+        "conv": (torch.bfloat16, (5, 1, 4)),
         "fp8": (torch.float8_e4m3fn, (4, 32)),
-        "scale": (torch.float8_e8m0fnu, (4, 1)), "fp4": (torch.int8, (4, 16))}
+        "scale": (torch.float8_e8m0fnu, (4, 1)),
+        "fp4": (torch.int8, (4, 16)),
+    }
     assert found["rates"].tolist() == [0.25, -3.5] and found["ones"].tolist() == [1.0] * 5
     assert found["conv"][2:].float().std() > 10 * found["conv"][:2].float().std()
     assert found["scale"].float().unique().tolist() == [2.0**-6]
@@ -129,13 +170,31 @@ def test_a_killed_writer_is_completed_and_others_are_refused(tmp_path):
         write_checkpoint(small_pipeline(), 1, folder, lambda line: None)
 
 
-@pytest.mark.parametrize("build, gigabytes, config", [
-    (deepseek_checkpoint, 15.02, {"text_config.hidden_size": 5120, "text_config.n_routed_experts": 384,
-                                  "text_config.head_dim": 512, "text_config.index_topk": 512}),
-    (qwen_next_checkpoint, 1.346,
-     {"text_config.num_attention_heads": 24, "text_config.full_attention_interval": 4,
-                                   "text_config.indexer_budget": 2048}),
-    (qwen3_next_checkpoint, 0.5604, {"linear_num_key_heads": 4, "linear_num_value_heads": 8})])
+@pytest.mark.parametrize(
+    "build, gigabytes, config",
+    [
+        (
+            deepseek_checkpoint,
+            15.02,
+            {
+                "text_config.hidden_size": 5120,
+                "text_config.n_routed_experts": 384,
+                "text_config.head_dim": 512,
+                "text_config.index_topk": 512,
+            },
+        ),
+        (
+            qwen_next_checkpoint,
+            1.346,
+            {
+                "text_config.num_attention_heads": 24,
+                "text_config.full_attention_interval": 4,
+                "text_config.indexer_budget": 2048,
+            },
+        ),
+        (qwen3_next_checkpoint, 0.5604, {"linear_num_key_heads": 4, "linear_num_value_heads": 8}),
+    ],
+)
 def test_weight_lists(build, gigabytes, config):
     pipeline = build()
     names = [weight.name for component in pipeline.components for weight in component.weights]

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from llm_toys import batch, coded, hooked
+
 from inference_kernels import hopper_routes
 from inference_kernels.deepseek_checkpoint import bank_recipe
 from inference_kernels.deepseek_hooks import DOWN, GATE_UP, DeepseekHooks
 from inference_kernels.errors import CaptureError
 from inference_kernels.ranks import Ranks
-from llm_toys import batch, coded, hooked
 
 EXPERTS, COLUMNS = 4, 256
 
@@ -30,7 +31,7 @@ def grouped_operands(rows: int, real: list[int]):
 
 def exact_product(lhs, rhs, experts, row: int) -> torch.Tensor:
     """float64 product of one row with its expert, from the formats' definitions."""
-    lut = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+    lut = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
     x = lhs[0][row].double() * lhs[1][row].double().repeat_interleave(128)
     codes = rhs[0][experts[row]].view(torch.uint8).long()
     w = torch.stack([lut[codes & 15], lut[codes >> 4]], -1).flatten(1)
@@ -40,9 +41,9 @@ def exact_product(lhs, rhs, experts, row: int) -> torch.Tensor:
 def aligned_kernel(a, b, d, expert_of_row):
     """DeepGEMM's contract: rows of an expert start at multiples of 128, one expert in each block."""
     for first in range(0, a.shape[0], 128):
-        block = expert_of_row[first:first + 128]
+        block = expert_of_row[first : first + 128]
         assert (block == block[0]).all()
-        d[first:first + 128] = (a[first:first + 128].float() @ b[block[0]].float().T).bfloat16()
+        d[first : first + 128] = (a[first : first + 128].float() @ b[block[0]].float().T).bfloat16()
 
 
 def test_the_grouped_substitute_is_exact_and_skips_padding():
@@ -53,9 +54,7 @@ def test_the_grouped_substitute_is_exact_and_skips_padding():
         if experts[row] < 0:
             assert (out[row] == 7).all()
         else:
-            torch.testing.assert_close(
-    out[row].double(), exact_product(
-        lhs, rhs, experts, row), rtol=0.01, atol=1e-4)
+            torch.testing.assert_close(out[row].double(), exact_product(lhs, rhs, experts, row), rtol=0.01, atol=1e-4)
 
 
 class ToyRecorder:
@@ -80,8 +79,15 @@ class ToyRecorder:
 @pytest.fixture
 def experts_hooks():
     layers = {GATE_UP: 1, DOWN: 1}
-    recorder = ToyRecorder({"selection": {"layers": layers}, "definitions": list(layers), "class": "seeded",
-                            "substitutions": list(hopper_routes.SUBSTITUTIONS), "model": {"seed": 3}})
+    recorder = ToyRecorder(
+        {
+            "selection": {"layers": layers},
+            "definitions": list(layers),
+            "class": "seeded",
+            "substitutions": list(hopper_routes.SUBSTITUTIONS),
+            "model": {"seed": 3},
+        }
+    )
     return DeepseekHooks(recorder, Ranks)
 
 
@@ -92,10 +98,13 @@ def run_experts(hooks, gemm, quantise=None):
         if quantise:
             quantise()
         return gemm()
+
     dispatch = SimpleNamespace(hidden_states=torch.zeros(1, 8))
-    hooks.around_forward(lambda runner,
-                         forward_batch: hooked(apply, hooks.around_experts)(None, layer, dispatch), None,
-                         batch("decode", 1))
+    hooks.around_forward(
+        lambda runner, forward_batch: hooked(apply, hooks.around_experts)(None, layer, dispatch),
+        None,
+        batch("decode", 1),
+    )
 
 
 def test_grouped_calls_are_recorded_in_logical_form(experts_hooks, monkeypatch):
@@ -108,12 +117,9 @@ def test_grouped_calls_are_recorded_in_logical_form(experts_hooks, monkeypatch):
 
     def gemm():
         out = torch.full((10, 5120), float("nan"), dtype=torch.bfloat16)
-        hooked(
-    contig, experts_hooks.around_grouped)(
-        lhs, rhs, out, experts, recipe_a=(
-            1, 128), recipe_b=(
-                1, 32))
+        hooked(contig, experts_hooks.around_grouped)(lhs, rhs, out, experts, recipe_a=(1, 128), recipe_b=(1, 32))
         lhs[0].view(torch.uint8).zero_()  # the engine releases its operands
+
     experts_hooks.recorder.keep = {DOWN: [0]}
     run_experts(experts_hooks, gemm)
     ((definition, inputs, outputs, details),) = experts_hooks.recorder.calls
@@ -134,9 +140,9 @@ def test_an_experts_call_without_the_grouped_gemm_is_an_error(experts_hooks):
 def test_activation_scales_are_forced_inside_the_experts_only(experts_hooks):
     seen = []
 
-    def quantise(x, group_size, eps=1e-10, column_major_scales=False,
-                 scale_tma_aligned=False, scale_ue8m0=False):
+    def quantise(x, group_size, eps=1e-10, column_major_scales=False, scale_tma_aligned=False, scale_ue8m0=False):
         seen.append((group_size, column_major_scales, scale_ue8m0))
+
     wrapped = hooked(quantise, experts_hooks.around_quantise)
     experts_hooks.recorder.report_error = lambda where, error: None
     run_experts(experts_hooks, lambda: None, lambda: wrapped(None, 32, column_major_scales=True))
@@ -144,9 +150,13 @@ def test_activation_scales_are_forced_inside_the_experts_only(experts_hooks):
     assert seen == [(32, False, True), (128, False, False)]
 
 
-@pytest.mark.parametrize("scales, expected", [
-    (torch.tensor([[1.0, 0.5, 4.0]]), [[127, 126, 129]]),
-    (torch.tensor([[127 | 126 << 8 | 129 << 16]], dtype=torch.int32), [[127, 126, 129]])])
+@pytest.mark.parametrize(
+    "scales, expected",
+    [
+        (torch.tensor([[1.0, 0.5, 4.0]]), [[127, 126, 129]]),
+        (torch.tensor([[127 | 126 << 8 | 129 << 16]], dtype=torch.int32), [[127, 126, 129]]),
+    ],
+)
 def test_scale_bytes(scales, expected):
     assert hopper_routes.scale_bytes(scales, 3).tolist() == expected
 
@@ -157,8 +167,15 @@ def test_scales_that_are_no_powers_of_two_are_refused(value):
         hopper_routes.scale_bytes(torch.tensor([[value]]), 1)
 
 
-@pytest.mark.parametrize("width, columns, dtype, group", [
-    (160, 5120, torch.float32, 32), (18, 2304, torch.float32, 128), (40, 5120, torch.int32, 32),
-    (5, 2304, torch.int32, 128), (10, 5120, torch.int32, 128)])
+@pytest.mark.parametrize(
+    "width, columns, dtype, group",
+    [
+        (160, 5120, torch.float32, 32),
+        (18, 2304, torch.float32, 128),
+        (40, 5120, torch.int32, 32),
+        (5, 2304, torch.int32, 128),
+        (10, 5120, torch.int32, 128),
+    ],
+)
 def test_activation_group_from_shapes(width, columns, dtype, group):
     assert hopper_routes.activation_group(torch.zeros(1, width, dtype=dtype), columns) == group

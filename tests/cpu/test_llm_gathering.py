@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from inference_kernels.paging import logical_pages, remap_pages, remap_slots
 from inference_kernels.ranks import Ranks
 
@@ -31,6 +32,7 @@ def gather_on_rank(rank: int, port: int, results) -> None:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_two_ranks_gather_in_rank_order():
     import socket
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -65,8 +67,11 @@ def test_remapped_pages_name_the_same_pages(rows):
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.tuples(st.lists(st.integers(-1, 47), min_size=4, max_size=4), st.integers(0, 4)),
-                min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(-1, 47), min_size=4, max_size=4), st.integers(0, 4)), min_size=1, max_size=4
+    )
+)
 def test_remapped_slots_read_the_same_rows(rows):
     slots, lengths = torch.tensor([row for row, _ in rows]), torch.tensor([length for _, length in rows])
     new, pages = remap_slots(slots, lengths, 8)

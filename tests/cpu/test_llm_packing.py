@@ -7,26 +7,38 @@ import tarfile
 
 import pytest
 import torch
+from llm_toys import Toy
+from test_llm_deepseek_hooks import router_inputs, router_pass
+
 from inference_kernels.deepseek_checkpoint import deepseek_checkpoint
 from inference_kernels.deepseek_hooks import ROUTER, DeepseekHooks
 from inference_kernels.files import read_json
 from inference_kernels.importer import read_run
 from inference_kernels.run_folder import files_below
 from inference_kernels.seeded import recipe_bytes
-from llm_toys import Toy
-from test_llm_deepseek_hooks import router_inputs, router_pass
 
 
 @pytest.fixture
 def packed(tmp_path, repository):
     """A finished run with one router call whose weight has a recipe, and the parts it was packed into."""
-    (gate,) = [weight for component in deepseek_checkpoint().components for weight in component.weights
-               if weight.name == "layers.1.ffn.gate.weight"]
+    (gate,) = [
+        weight
+        for component in deepseek_checkpoint().components
+        for weight in component.weights
+        if weight.name == "layers.1.ffn.gate.weight"
+    ]
     recipe = gate.recipe(5)
-    toy = Toy(tmp_path, repository, DeepseekHooks, {ROUTER: 1}, recipes={gate.name: recipe.to_json()},
-              **{"class": "seeded",
-                 "model": {"id": "toy", "revision": "seeded", "config_sha256": "0" * 64, "seed": 5,
-                                              "recipe": "toy"}})
+    toy = Toy(
+        tmp_path,
+        repository,
+        DeepseekHooks,
+        {ROUTER: 1},
+        recipes={gate.name: recipe.to_json()},
+        **{
+            "class": "seeded",
+            "model": {"id": "toy", "revision": "seeded", "config_sha256": "0" * 64, "seed": 5, "recipe": "toy"},
+        },
+    )
     toy.case("case", 1, {"prefill": {ROUTER: [0]}})
     hidden, _, bias, bias_vl = router_inputs(3)
     weight = torch.frombuffer(bytearray(recipe_bytes(recipe)), dtype=torch.bfloat16).view(384, 5120)
@@ -34,9 +46,19 @@ def packed(tmp_path, repository):
     toy.run.finish_case("case", [], 0.0)
     assert [result.status for result in toy.validated()] == ["pass"]
     toy.run.complete()
-    done = subprocess.run([sys.executable, repository / "scripts" / "pack_capture.py", f"name={toy.run.root}",
-                           "--output", tmp_path / "parts", "--part-bytes", "20000"], capture_output=True,
-                           text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            repository / "scripts" / "pack_capture.py",
+            f"name={toy.run.root}",
+            "--output",
+            tmp_path / "parts",
+            "--part-bytes",
+            "20000",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return toy.run.root, tmp_path / "parts", json.loads(done.stdout)
 
@@ -52,7 +74,8 @@ def test_a_packed_run_is_completed_from_its_recipes(packed, tmp_path, repository
         archive.extractall(tmp_path / "there")
     there = tmp_path / "there" / "name"
     assert set(files_below(run)) - set(files_below(there)) == {
-        read_json(path)["workload"]["inputs"]["weight"]["path"] for path in (run / "calls").iterdir()}
+        read_json(path)["workload"]["inputs"]["weight"]["path"] for path in (run / "calls").iterdir()
+    }
     command = [sys.executable, repository / "scripts" / "materialize_seeded.py", "--run", there]
     for written in (1, 0):
         done = subprocess.run(command, capture_output=True, text=True)

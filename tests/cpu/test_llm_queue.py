@@ -7,6 +7,7 @@ import sys
 import tarfile
 
 import pytest
+
 from commands import SCRIPTS
 
 STAND_IN = """#!/bin/bash
@@ -20,8 +21,15 @@ case $1 in
   *) exec "$REAL" "$@" ;;
 esac
 """
-CALL = {"definition": "d", "case": "c", "phase": "decode", "step": 0, "batch": 2, "passed": True,
-        "errors": {"y": {"max_abs_error": 0.5, "tolerance_used": 0.25}}}
+CALL = {
+    "definition": "d",
+    "case": "c",
+    "phase": "decode",
+    "step": 0,
+    "batch": 2,
+    "passed": True,
+    "errors": {"y": {"max_abs_error": 0.5, "tolerance_used": 0.25}},
+}
 SUMMARY = json.dumps({"complete": True, "excluded": [], "cases": {}, "missed": [], "calls": [CALL]})
 
 
@@ -33,12 +41,25 @@ def queue(tmp_path):
     python.chmod(0o755)
     work = tmp_path / "work"
     environment = os.environ | {
-        "WORK": str(work), "CACHE": str(tmp_path / "cache"), "OUT": str(tmp_path), "GPUS": "4 7",
-        "QUEUE_PYTHON": str(python), "REAL": sys.executable, "SUMMARY": SUMMARY, "CAPTURE_FLAGS": ""}
+        "WORK": str(work),
+        "CACHE": str(tmp_path / "cache"),
+        "OUT": str(tmp_path),
+        "GPUS": "4 7",
+        "QUEUE_PYTHON": str(python),
+        "REAL": sys.executable,
+        "SUMMARY": SUMMARY,
+        "CAPTURE_FLAGS": "",
+    }
 
     def run(*words: str) -> subprocess.CompletedProcess:
-        return subprocess.run(["bash", SCRIPTS / "run_gpu_capture.sh", *words], env=environment, text=True,
-                              capture_output=True, timeout=60)
+        return subprocess.run(
+            ["bash", SCRIPTS / "run_gpu_capture.sh", *words],
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
+
     run.work = work
     return run
 
@@ -49,14 +70,18 @@ def test_jobs_are_spread_over_gpus_and_share_checkpoints(queue):
     asked = (queue.work / "asked").read_text().splitlines()
     checkpoints = [line.split("--kind ")[1].split()[0] for line in asked if "make_seeded" in line]
     assert checkpoints == ["deepseek41", "qwen-next"]
-    captures = {line.split("--output-root ")[1].split("/")[-2]: line for line in asked
-                if "capture_llm" in line}
+    captures = {line.split("--output-root ")[1].split("/")[-2]: line for line in asked if "capture_llm" in line}
     assert {name: line.split()[0] for name, line in captures.items()} == {
-        "deepseek41": "4", "deepseek41-large": "7", "qwen-next-rehearsal": "4"}
+        "deepseek41": "4",
+        "deepseek41-large": "7",
+        "qwen-next-rehearsal": "4",
+    }
     assert "--profile rehearsal" in captures["qwen-next-rehearsal"]
     assert "--case short_request --case cold_main" in captures["qwen-next-rehearsal"]
-    assert all(f"--model-path {queue.work}/{name.split('-l')[0].split('-r')[0]}/checkpoint" in line
-               for name, line in captures.items())
+    assert all(
+        f"--model-path {queue.work}/{name.split('-l')[0].split('-r')[0]}/checkpoint" in line
+        for name, line in captures.items()
+    )
     log = (queue.work / "queue.log").read_text()
     assert "capture deepseek41 done" in log and "capture deepseek41-large FAILED (1): bad luck" in log
     assert log.rstrip().endswith("queue finished")
@@ -75,7 +100,8 @@ def test_reports_hold_summaries_and_logs_and_no_run(queue, tmp_path):
     assert queue("reports", "first").returncode == 0
     with tarfile.open(tmp_path / "first.tar.gz") as archive:
         assert {"queue.log", "qwen-next.json", "qwen-next/summary.json", "qwen-next/capture.log"} <= set(
-            archive.getnames())
+            archive.getnames()
+        )
         assert not [name for name in archive.getnames() if "dataset" in name]
 
 

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from llm_toys import Toy, batch, drawn, hooked
+
 from inference_kernels.errors import CaptureError
 from inference_kernels.gdn_hooks import DECODE, PREFILL, GdnHooks, kept_sequences, normalised
 from inference_kernels.qwen_hooks import ATTENTION, INDEX, QwenHooks, block_ids, key_heads
 from inference_kernels.ranks import Ranks
-from llm_toys import Toy, batch, drawn, hooked
 
 PAGE, SLOTS = 64, 64 * 64
 
@@ -24,8 +25,7 @@ class ToyPool:
     qsa_compressed_page_size, qsa_compress_ratio = 16, 4
 
     def __init__(self):
-        self.keys, self.values = (torch.full((SLOTS, 2, 256), math.nan,
-                                  dtype=torch.bfloat16) for _ in range(2))
+        self.keys, self.values = (torch.full((SLOTS, 2, 256), math.nan, dtype=torch.bfloat16) for _ in range(2))
         self.index = torch.full((SLOTS // 4, 1, 128), math.nan, dtype=torch.bfloat16)
 
     def get_qsa_compressed_k_buffer(self, layer):
@@ -50,26 +50,32 @@ class ToySparse:
         for sequence, length in enumerate(lengths):
             for page in range(-(-length // PAGE)):
                 count = min(PAGE, length - page * PAGE)
-                table[sequence, page * PAGE:page * PAGE + count] = torch.arange(count) + last * PAGE
+                table[sequence, page * PAGE : page * PAGE + count] = torch.arange(count) + last * PAGE
                 last -= 1
             used = table[sequence, :length].long()
             self.pool.keys[used] = drawn(f"k{sequence}", length, 2, 256)
             self.pool.values[used] = drawn(f"v{sequence}", length, 2, 256, std=0.5)
-            blocks = used[:length // 4 * 4:4] // 4
+            blocks = used[: length // 4 * 4 : 4] // 4
             self.pool.index[blocks] = drawn(f"i{sequence}", length // 4, 1, 128)
-        rows = [(sequence, position) for sequence, (length, count) in enumerate(zip(lengths, new))
-                for position in range(length - count, length)]
+        rows = [
+            (sequence, position)
+            for sequence, (length, count) in enumerate(zip(lengths, new))
+            for position in range(length - count, length)
+        ]
         self.sequences = torch.tensor([sequence for sequence, _ in rows], dtype=torch.int32)
         self.positions = torch.tensor([position for _, position in rows])
         self.metadata = SimpleNamespace(
-            sequence_lengths=torch.tensor(lengths, dtype=torch.int32), token_to_batch_idx=self.sequences,
-            token_slot_table=table, token_to_kv_pool=self.pool)
+            sequence_lengths=torch.tensor(lengths, dtype=torch.int32),
+            token_to_batch_idx=self.sequences,
+            token_slot_table=table,
+            token_to_kv_pool=self.pool,
+        )
         self.forward_metadata, self.token_to_kv_pool = self.metadata, self.pool
 
     def best(self, row: int, q: torch.Tensor) -> torch.Tensor:
         """Block ids of one row, best first, from the pool: not in the order of the definition."""
         sequence, blocks = int(self.sequences[row]), (int(self.positions[row]) + 1) // 4
-        slots = self.metadata.token_slot_table[sequence, :blocks * 4:4].long() // 4
+        slots = self.metadata.token_slot_table[sequence, : blocks * 4 : 4].long() // 4
         keys = self.pool.index[slots, 0].double()
         scores = (q[row, :4].double() @ keys.T).relu().sum(0)
         return scores.sort(descending=True).indices[:512]
@@ -81,7 +87,7 @@ class ToySparse:
             if tokens:
                 tail = torch.arange((position + 1) // 4 * 4, position + 1)
                 ids = torch.cat([(ids[:, None] * 4 + torch.arange(4)).flatten(), tail])
-            out[row, :ids.numel()] = ids.int()
+            out[row, : ids.numel()] = ids.int()
         return out
 
     def attend(self, q: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
@@ -89,11 +95,11 @@ class ToySparse:
         ids = block_ids(selected, self.positions)
         for row in range(selected.shape[0]):
             position, blocks = int(self.positions[row]), ids[row][ids[row] >= 0].long()
-            seen = torch.cat([(blocks[:, None] * 4 + torch.arange(4)).flatten(),
-                              torch.arange((position + 1) // 4 * 4, position + 1)])
+            seen = torch.cat(
+                [(blocks[:, None] * 4 + torch.arange(4)).flatten(), torch.arange((position + 1) // 4 * 4, position + 1)]
+            )
             slots = self.metadata.token_slot_table[int(self.sequences[row]), seen].long()
-            k, v = (pool[slots].repeat_interleave(12, 1).double()
-                    for pool in (self.pool.keys, self.pool.values))
+            k, v = (pool[slots].repeat_interleave(12, 1).double() for pool in (self.pool.keys, self.pool.values))
             heads = q[row].view(24, 256).double()
             weight = torch.einsum("hd,nhd->hn", heads, k).mul(1 / 16).softmax(-1)
             out[row] = torch.einsum("hn,nhd->hd", weight, v)
@@ -128,21 +134,24 @@ def sparse_pass(toy: Toy, engine: ToySparse, phase: str, padding: int = 0) -> No
         return hooked(method, hook)(self, q_index, engine.positions)
 
     def work():
-        selected = hooked(
-    indexer,
-    hooks.around_indexer)(
-        engine,
-        forward_batch,
-         indexer_metadata=engine.metadata)
+        selected = hooked(indexer, hooks.around_indexer)(engine, forward_batch, indexer_metadata=engine.metadata)
         hook = hooks.around_decode if decode else hooks.around_extend
-        hooked(ToySparse.forward_extend, hook)(engine, q, None, None, engine, forward_batch,
-                                               topk_indices=selected[:rows])
+        hooked(ToySparse.forward_extend, hook)(
+            engine, q, None, None, engine, forward_batch, topk_indices=selected[:rows]
+        )
+
     toy.forward(forward_batch, work)
 
 
-@pytest.mark.parametrize("phase, lengths, new", [
-    ("prefill", [40, 130], [40, 7]), ("decode", [41, 131, 64], [1, 1, 1]), ("prefill", [2600], [6]),
-    ("decode", [2600], [1])])
+@pytest.mark.parametrize(
+    "phase, lengths, new",
+    [
+        ("prefill", [40, 130], [40, 7]),
+        ("decode", [41, 131, 64], [1, 1, 1]),
+        ("prefill", [2600], [6]),
+        ("decode", [2600], [1]),
+    ],
+)
 def test_sparse_calls_replay(tmp_path, repository, phase, lengths, new):
     toy = Toy(tmp_path, repository, QwenHooks, {INDEX: 3, ATTENTION: 3})
     toy.case("case", len(lengths), {phase: {INDEX: [0], ATTENTION: [0]}})
@@ -171,10 +180,14 @@ def test_a_selection_that_is_no_selection_fails_the_run(tmp_path, repository):
 
     def indexer(self, forward_batch, indexer_metadata):
         return hooked(lambda self, q, query_positions: engine.select(q, True), hooks.around_prefill_index)(
-            engine, drawn("q", 40, 4, 128), engine.positions)
+            engine, drawn("q", 40, 4, 128), engine.positions
+        )
+
     forward_batch = batch("prefill", 1, positions=engine.positions)
-    toy.forward(forward_batch, lambda: hooked(indexer, hooks.around_indexer)(
-        engine, forward_batch, indexer_metadata=engine.metadata))
+    toy.forward(
+        forward_batch,
+        lambda: hooked(indexer, hooks.around_indexer)(engine, forward_batch, indexer_metadata=engine.metadata),
+    )
     with pytest.raises(CaptureError, match="another selection"):
         toy.run.finish_case("case", [], 0.0)
 
@@ -184,6 +197,7 @@ def test_key_heads_of_four_ranks_with_copies():
         @staticmethod
         def cat(tensor, dim):
             return torch.cat([tensor, tensor, tensor + 1, tensor + 1], dim)
+
     assert key_heads(Copies, torch.zeros(1, 2, 1, 4))[0, 0, :, 0].tolist() == [0.0, 1.0]
     assert key_heads(Ranks(), torch.zeros(1, 2, 2, 4)).shape == (1, 2, 2, 4)
 
@@ -226,16 +240,21 @@ def gdn_prefill(toy: Toy, engine: ToyGdn, slots: list[int], bounds: list[int], r
         out = engine.buffer[:, :rows]
         for slot, first, end in zip(slots, bounds, bounds[1:]):
             for t in range(first, end):
-                out[0, t] = engine.step(slot, nq[t].float(), nk[t].float(),
-                                        nv[t], gates["a"][t], gates["b"][t])
+                out[0, t] = engine.step(slot, nq[t].float(), nk[t].float(), nv[t], gates["a"][t], gates["b"][t])
         return out, None, None
 
     def forward_extend(self, layer, forward_batch, mixed_qkv, a, b):
-        return hooked(kernel, hooks.around_prefill)(self, q, ssm_states=engine.states, cache_indices=indices,
-                                                    query_start_loc=offsets)
+        return hooked(kernel, hooks.around_prefill)(
+            self, q, ssm_states=engine.states, cache_indices=indices, query_start_loc=offsets
+        )
+
     forward_batch = batch("prefill", len(slots))
-    toy.forward(forward_batch, lambda: hooked(forward_extend, hooks.around_layer)(
-        engine, engine, forward_batch, mixed, gates["a"], gates["b"]))
+    toy.forward(
+        forward_batch,
+        lambda: hooked(forward_extend, hooks.around_layer)(
+            engine, engine, forward_batch, mixed, gates["a"], gates["b"]
+        ),
+    )
 
 
 def gdn_decode(toy: Toy, engine: ToyGdn, slots: list[int], packed: bool) -> None:
@@ -258,21 +277,18 @@ def gdn_decode(toy: Toy, engine: ToyGdn, slots: list[int], packed: bool) -> None
         return run()
 
     def forward_decode(self, layer, forward_batch):
-        shared = {"A_log": engine.A_log, "dt_bias": engine.dt_bias, "ssm_states": engine.states,
-                  "cache_indices": indices}
+        shared = {
+            "A_log": engine.A_log,
+            "dt_bias": engine.dt_bias,
+            "ssm_states": engine.states,
+            "cache_indices": indices,
+        }
         if packed:
-            return hooked(packed_decode, hooks.around_packed_decode)(
-                self, mixed, gates["a"], gates["b"], **shared)
+            return hooked(packed_decode, hooks.around_packed_decode)(self, mixed, gates["a"], gates["b"], **shared)
         return hooked(decode, hooks.around_decode)(self, q, k, v, gates["a"], gates["b"], **shared)
+
     forward_batch = batch("decode", rows)
-    toy.forward(
-    forward_batch,
-    lambda: hooked(
-        forward_decode,
-        hooks.around_layer)(
-            engine,
-            engine,
-             forward_batch))
+    toy.forward(forward_batch, lambda: hooked(forward_decode, hooks.around_layer)(engine, engine, forward_batch))
 
 
 @pytest.fixture
@@ -299,10 +315,7 @@ def test_padding_rows_and_empty_sequences_are_dropped(gdn):
     results = gdn.validated()
     assert [result.status for result in results] == ["pass"] * 2, [result.reason for result in results]
     notes = [note for record in gdn.records() for note in record["adaptations"]]
-    assert {
-    "2 padding or empty sequences dropped",
-    "2 padding rows dropped",
-     "1 padding rows dropped"} <= set(notes)
+    assert {"2 padding or empty sequences dropped", "2 padding rows dropped", "1 padding rows dropped"} <= set(notes)
 
 
 def test_zero_token_batches_are_counted_and_skipped(gdn):
@@ -328,8 +341,9 @@ def test_passes_of_some_of_the_requests_are_counted_on_their_own(tmp_path, repos
     for slots in ([4, 2, 1], [4, 2, 1], [4, 2], [4, 2], [4]):
         gdn_decode(toy, engine, slots, False)
     assert [result.status for result in toy.validated()] == ["pass"] * 2
-    found = {(item["operation"]["batch"], item["operation"]["step"], item["operation"]["phase"])
-             for item in toy.records()}
+    found = {
+        (item["operation"]["batch"], item["operation"]["step"], item["operation"]["phase"]) for item in toy.records()
+    }
     assert found == {(3, 1, "decode"), (2, 0, "decode")}
 
 

@@ -20,8 +20,7 @@ from inference_kernels.recorder import Recorder
 from inference_kernels.seeded_checkpoint import recipe_document
 from mp4_files import mp4
 
-SMALL = ["--size", "text_to_video=64x64x9", "--size", "longer_video=64x96x17", "--size",
-         "image_to_video=64x64x9"]
+SMALL = ["--size", "text_to_video=64x64x9", "--size", "longer_video=64x96x17", "--size", "image_to_video=64x64x9"]
 MATH = ["--audio-sdpa-backend", "math", "--video-sdpa-backend", "math"]
 
 
@@ -41,12 +40,22 @@ class Engine:
         wanted, recorder = sampling_params_kwargs, Recorder.from_environment()
         self.requests.append((recorder.request(), wanted))
         row = (torch.arange(32 * 64) % 7 + len(wanted["prompt"])).bfloat16().reshape(1, 1, 32, 64)
-        recorder.record(AUDIO_DENSE, {"q": row, "k": row, "v": row}, {"o": row}, adaptations=[], operation={
-            "call_path": "toy", "layer": "toy", "step": 1, "phase": "denoise", "ranks_gathered": 1,
-            "output": 0})
+        recorder.record(
+            AUDIO_DENSE,
+            {"q": row, "k": row, "v": row},
+            {"o": row},
+            adaptations=[],
+            operation={
+                "call_path": "toy",
+                "layer": "toy",
+                "step": 1,
+                "phase": "denoise",
+                "ranks_gathered": 1,
+                "output": 0,
+            },
+        )
         size = {"width": wanted["width"], "height": wanted["height"], "frames": wanted["num_frames"]}
-        return [self.save(wanted, index, mp4(**size | self.file))
-                for index in range(wanted["num_outputs_per_prompt"])]
+        return [self.save(wanted, index, mp4(**size | self.file)) for index in range(wanted["num_outputs_per_prompt"])]
 
     @staticmethod
     def save(wanted, index, content):
@@ -75,15 +84,30 @@ def capture(tmp_path, monkeypatch):
         monkeypatch.setattr(f"inference_kernels.{name}.version", lambda package: "0")
     for name, empty in (("flags", {}), ("requests", []), ("file", {})):
         monkeypatch.setattr(Engine, name, empty)
-    for name in ("PYTHONPATH", "INFERENCE_KERNELS_RUN", "INFERENCE_KERNELS_CHECKPOINT", "SGLANG_PLUGINS",
-                 "SGLANG_DIFFUSION_PLATFORM_OVERRIDE", "HF_HUB_OFFLINE"):
+    for name in (
+        "PYTHONPATH",
+        "INFERENCE_KERNELS_RUN",
+        "INFERENCE_KERNELS_CHECKPOINT",
+        "SGLANG_PLUGINS",
+        "SGLANG_DIFFUSION_PLATFORM_OVERRIDE",
+        "HF_HUB_OFFLINE",
+    ):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*flags, layer="audio_attn1"):
         chosen = ("--layer", layer) if layer else ()
-        return command("capture_diffusion.py", "--kind", "ltx25", "--model-path", checkpoint, "--output-root",
-                       tmp_path / "run" / "dataset", *chosen, *flags)
+        return command(
+            "capture_diffusion.py",
+            "--kind",
+            "ltx25",
+            "--model-path",
+            checkpoint,
+            "--output-root",
+            tmp_path / "run" / "dataset",
+            *chosen,
+            *flags,
+        )
 
     (tmp_path / "teapot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     run.folder, run.image = tmp_path / "run", tmp_path / "teapot.png"
@@ -99,7 +123,8 @@ def test_a_run_sends_every_case_and_keeps_and_counts_the_videos(capture):
     assert result.code == 0, result.err
     assert result.summary["videos"] == 6 and result.summary["captured"] == {AUDIO_DENSE: 3}
     assert sorted(path.name for path in (capture.folder / "videos").iterdir()) == sorted(
-        f"{case}_{index}.mp4" for case in diffusion_kinds.KINDS["ltx25"].cases for index in (0, 1))
+        f"{case}_{index}.mp4" for case in diffusion_kinds.KINDS["ltx25"].cases for index in (0, 1)
+    )
     request, wanted = Engine.requests[2]
     assert request["case"] == "longer_video" and request["num_frames"] == wanted["num_frames"] == 17
     assert wanted["fps"] == 24 and wanted["generator_device"] == "cpu" and "image_path" not in wanted
@@ -134,11 +159,24 @@ def test_the_diffusion_decoder_decodes_only_what_captures_it(capture):
     assert capture(*SMALL, "--case", "text_to_video").code == 0
     assert Engine.requests[0][1]["use_diffusion_decoder"] is False
     options = diffusion_kinds.Options(
-        kind="ltx25", model_path=Path(), run=Path(), cases=[], sizes={}, num_outputs=1, definitions=[],
-        layers=list(LTX_LAYERS), steps=[], block=None, device="cpu", seed=0)
+        kind="ltx25",
+        model_path=Path(),
+        run=Path(),
+        cases=[],
+        sizes={},
+        num_outputs=1,
+        definitions=[],
+        layers=list(LTX_LAYERS),
+        steps=[],
+        block=None,
+        device="cpu",
+        seed=0,
+    )
     for layers, definitions, decoder in (
-            (list(STAGES), list(STAGES.values()), True), (list(STAGES), [AUDIO_DENSE], False),
-            (["audio_attn1"], [AUDIO_DENSE], False)):
+        (list(STAGES), list(STAGES.values()), True),
+        (list(STAGES), [AUDIO_DENSE], False),
+        (["audio_attn1"], [AUDIO_DENSE], False),
+    ):
         assert replace(options, layers=layers, definitions=definitions).decoder is decoder
 
 
@@ -150,33 +188,41 @@ def test_a_silent_or_wrong_video_ends_the_run(capture, file):
     assert not json.loads((capture.folder / "dataset" / "manifest.json").read_text())["complete"]
 
 
-@pytest.mark.parametrize("flags, words", [
-    (["--size", "text_to_video=64x64"], "NAME=WxHxFRAMES"),
-    (["--size", "text_to_video=64x64x16"], "multiple of 8"),
-    (["--size", "text_to_video=64x80x9"], "multiples of 32"),
-    (["--size", "text_to_video=32x64x9"], "64x64x9 or more"),
-    ([*SMALL, "--layer", "diff_blocks"], "the decoder takes 224x224x17"),
-    ([*SMALL, "--case", "image_to_video"], "pass --reference-image"),
-    (["--audio-sdpa-backend", "flash"], "invalid choice"),
-])
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--size", "text_to_video=64x64"], "NAME=WxHxFRAMES"),
+        (["--size", "text_to_video=64x64x16"], "multiple of 8"),
+        (["--size", "text_to_video=64x80x9"], "multiples of 32"),
+        (["--size", "text_to_video=32x64x9"], "64x64x9 or more"),
+        ([*SMALL, "--layer", "diff_blocks"], "the decoder takes 224x224x17"),
+        ([*SMALL, "--case", "image_to_video"], "pass --reference-image"),
+        (["--audio-sdpa-backend", "flash"], "invalid choice"),
+    ],
+)
 def test_bad_arguments_are_refused_before_the_engine_starts(capture, flags, words):
     result = capture(*flags)
     assert result.code == 2 and words in result.err.splitlines()[-1] and not Engine.requests
 
 
 def test_sdpa_backends_are_not_for_images():
-    result = command("capture_diffusion.py", "--kind", "image", "--model-path", "x", "--output-root", "y",
-                     *MATH)
+    result = command("capture_diffusion.py", "--kind", "image", "--model-path", "x", "--output-root", "y", *MATH)
     assert result.code == 2 and "not for --kind image" in result.err
 
 
-@pytest.mark.parametrize("content, size", [
-    (mp4(224, 320, 17), (224, 320, 17)),
-    (mp4(64, 64, 9, first=struct.pack(">I4sQ", 1, b"mdat", 21) + b"12345"), (64, 64, 9)),
-    (mp4(64, 64, 9)[:-30], None), (mp4(64, 64, 9, sound=None), None), (mp4(64, 64, 9)[:12] + bytes(40), None),
-    (b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 32, 64), (32, 64)), (b"\x89PNG\r\n", None),
-    (b"", None),
-])
+@pytest.mark.parametrize(
+    "content, size",
+    [
+        (mp4(224, 320, 17), (224, 320, 17)),
+        (mp4(64, 64, 9, first=struct.pack(">I4sQ", 1, b"mdat", 21) + b"12345"), (64, 64, 9)),
+        (mp4(64, 64, 9)[:-30], None),
+        (mp4(64, 64, 9, sound=None), None),
+        (mp4(64, 64, 9)[:12] + bytes(40), None),
+        (b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 32, 64), (32, 64)),
+        (b"\x89PNG\r\n", None),
+        (b"", None),
+    ],
+)
 def test_sizes_come_from_the_header(tmp_path, content, size):
     (tmp_path / "file").write_bytes(content)
     assert media_size(tmp_path / "file") == size

@@ -63,11 +63,12 @@ def test_documents_are_json_and_agree_with_the_tokenizer():
     documents = PIPELINE.documents
     assert json.loads(json.dumps(documents)) == documents
     text = documents["text_encoder/config.json"]["text_config"]
-    tokens = {token["content"]: token["id"] for token in
-              documents["tokenizer/tokenizer.json"]["added_tokens"]}
+    tokens = {token["content"]: token["id"] for token in documents["tokenizer/tokenizer.json"]["added_tokens"]}
     assert tokens == {name: 256 + index for index, name in enumerate(SPECIAL_TOKENS)}
     assert max(tokens.values()) < text["vocab_size"] == VOCABULARY
-    assert [tokens[name] for name in ("<pad>", "<eos>", "<bos>")] == \
-        [text[f"{name}_token_id"] for name in ("pad", "eos", "bos")]
-    assert set(documents["model_index.json"]) - {"_class_name", "_diffusers_version"} == \
-        {path.split("/")[0] for path in documents if "/" in path}
+    assert [tokens[name] for name in ("<pad>", "<eos>", "<bos>")] == [
+        text[f"{name}_token_id"] for name in ("pad", "eos", "bos")
+    ]
+    assert set(documents["model_index.json"]) - {"_class_name", "_diffusers_version"} == {
+        path.split("/")[0] for path in documents if "/" in path
+    }

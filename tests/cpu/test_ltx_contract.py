@@ -3,14 +3,15 @@
 import ast
 
 import pytest
-
 from engine_source import Source, installed
+
 from inference_kernels.diffusion_kinds import KINDS
 from inference_kernels.ltx_hooks import DECODER, ENGINE, GROUPED_LATENTS, LAYERS, STAGE_CALL, TRANSFORMER
 
 # Function -> parameters, in order, that the hooks read.
 FUNCTIONS = {
-    STAGE_CALL: ["self", "batch"], GROUPED_LATENTS: ["self", "batches", "server_args"],
+    STAGE_CALL: ["self", "batch"],
+    GROUPED_LATENTS: ["self", "batches", "server_args"],
     f"{LAYERS}.LocalAttention.forward": ["self", "q", "k", "v", "attn_mask"],
     f"{LAYERS}.USPAttention.forward": ["self", "q", "k", "v", "attn_mask"],
     f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv": ["self", "hidden_states"],
@@ -41,7 +42,7 @@ def engine() -> Source:
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: ".".join(path.split(".")[-2:]))
 def test_functions_have_the_parameters_the_hooks_read(engine, path):
-    assert engine.parameters(path)[:len(FUNCTIONS[path])] == FUNCTIONS[path]
+    assert engine.parameters(path)[: len(FUNCTIONS[path])] == FUNCTIONS[path]
 
 
 @pytest.mark.parametrize("owner", MEMBERS, ids=lambda path: path.rsplit(".", 1)[1])
@@ -51,6 +52,9 @@ def test_objects_have_the_members_the_hooks_read(engine, owner):
 
 def test_the_pinned_schedule_has_as_many_steps_as_the_kind_says(engine):
     tree = engine.tree("sglang/multimodal_gen/configs/pipeline_configs/ltx_2_5.py")
-    [sigmas] = [node.value for node in tree.body if isinstance(node, ast.AnnAssign)
-                and node.target.id == "LTX25_DISTILLED_SIGMA_VALUES"]
+    [sigmas] = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and node.target.id == "LTX25_DISTILLED_SIGMA_VALUES"
+    ]
     assert len(sigmas.elts) == KINDS["ltx25"].steps

@@ -9,8 +9,17 @@ import torch
 
 import toy_ltx_engine as toy
 from inference_kernels.errors import CaptureError
-from inference_kernels.ltx_hooks import (ATTENTIONS, AUDIO_DENSE, STAGES, VIDEO_DENSE, LtxHooks, Place,
-                                         mask_note, prepare_each, stage_place)
+from inference_kernels.ltx_hooks import (
+    ATTENTIONS,
+    AUDIO_DENSE,
+    STAGES,
+    VIDEO_DENSE,
+    LtxHooks,
+    Place,
+    mask_note,
+    prepare_each,
+    stage_place,
+)
 from toy_ltx_engine import Decoder, LocalAttention, Transformer, USPAttention, qkv
 
 NEIGHBORHOOD = toy.LTX2VideoVaeNeighborhoodAttention
@@ -19,6 +28,7 @@ NEIGHBORHOOD = toy.LTX2VideoVaeNeighborhoodAttention
 @pytest.fixture
 def engine(monkeypatch):
     """build(transformer, decoder, **selection) -> (hooks, recorder); `hooks.here` is where the engine is."""
+
     def wrap(owner, name, hook):
         original = getattr(owner, name)
         wrapper = functools.wraps(original)(lambda *args, **kwargs: hook(original, *args, **kwargs))
@@ -96,14 +106,18 @@ def test_math_on_another_implementation_is_an_error_and_the_engine_goes_on(engin
     assert len(recorder.errors) == 1 and "torch_sdpa" in recorder.errors[0]
 
 
-@pytest.mark.parametrize("mask, words", [
-    (torch.ones(1, 7), r"float32 \[1, 7\], 7 hidden"), (torch.zeros(1, 1, 1, 6), "7 keys"),
-    (torch.zeros(7), "no mask"),
-    (torch.ones(1, 7, dtype=torch.int64).index_fill(1, torch.tensor(3), 0), "1 hidden"),
-    (torch.zeros(1, 1, 5, 7).index_fill(3, torch.tensor(0), -1e30), "5 hidden"),
-    (torch.ones(1, 4, 7, dtype=torch.bool), "5 queries"),
-    (torch.zeros(1, 1, 1, 1, 7), "no mask"),
-])
+@pytest.mark.parametrize(
+    "mask, words",
+    [
+        (torch.ones(1, 7), r"float32 \[1, 7\], 7 hidden"),
+        (torch.zeros(1, 1, 1, 6), "7 keys"),
+        (torch.zeros(7), "no mask"),
+        (torch.ones(1, 7, dtype=torch.int64).index_fill(1, torch.tensor(3), 0), "1 hidden"),
+        (torch.zeros(1, 1, 5, 7).index_fill(3, torch.tensor(0), -1e30), "5 hidden"),
+        (torch.ones(1, 4, 7, dtype=torch.bool), "5 queries"),
+        (torch.zeros(1, 1, 1, 1, 7), "no mask"),
+    ],
+)
 def test_a_mask_that_hides_a_key_or_does_not_fit_is_refused(engine, mask, words):
     with pytest.raises(CaptureError, match=words):
         mask_note(mask, 5, 7)
@@ -113,11 +127,14 @@ def test_a_mask_that_hides_a_key_or_does_not_fit_is_refused(engine, mask, words)
     assert not recorder.calls and len(recorder.errors) == 1
 
 
-@pytest.mark.parametrize("mask, form", [
-    (torch.ones(1, 7, dtype=torch.int64), "int64 [1, 7], all true"),
-    (torch.ones(1, 5, 7, dtype=torch.bool), "bool [1, 5, 7], all true"),
-    (torch.zeros(1, 1, 1, 7, dtype=torch.bfloat16), "bfloat16 [1, 1, 1, 7], additive, all 0"),
-])
+@pytest.mark.parametrize(
+    "mask, form",
+    [
+        (torch.ones(1, 7, dtype=torch.int64), "int64 [1, 7], all true"),
+        (torch.ones(1, 5, 7, dtype=torch.bool), "bool [1, 5, 7], all true"),
+        (torch.zeros(1, 1, 1, 7, dtype=torch.bfloat16), "bfloat16 [1, 1, 1, 7], additive, all 0"),
+    ],
+)
 def test_the_form_of_an_all_visible_mask_is_recorded(engine, mask, form):
     model = Transformer()
     _, recorder = engine(model)
@@ -171,16 +188,20 @@ def test_every_stage_of_the_decoder_is_a_call_of_its_definition(engine):
             assert torch.equal(tensor, torch.full((1, 3, 4, 5, heads, 64), number + shift).bfloat16())
         assert torch.equal(call.outputs["o"].reshape(outputs[name].shape), outputs[name])
         assert call.operation == {
-            "call_path": "LTX2VideoVaeNeighborhoodAttention.forward -> a kernel", "phase": "decode",
-            "layer": f"decoder.{name}.0", "step": 0, "ranks_gathered": 1, "output": 1}
+            "call_path": "LTX2VideoVaeNeighborhoodAttention.forward -> a kernel",
+            "phase": "decode",
+            "layer": f"decoder.{name}.0",
+            "step": 0,
+            "ranks_gathered": 1,
+            "output": 1,
+        }
 
 
 def test_the_middle_block_of_a_stage_is_captured_and_chosen_stages_only(engine):
     decoder = Decoder(depth=4)
     _, recorder = engine(decoder=decoder, layers=["det_stages.2", "diff_blocks"])
     decoder((1, 2, 2))
-    assert [call.operation["layer"] for call in recorder.calls] == ["decoder.det_stages.2.2",
-                                                                    "decoder.diff_blocks.2"]
+    assert [call.operation["layer"] for call in recorder.calls] == ["decoder.det_stages.2.2", "decoder.diff_blocks.2"]
     assert sum(recorder.counts.values()) == 20
 
 

@@ -12,7 +12,7 @@ from commands import command, require_one_line
 from inference_kernels import ltx_prepare
 
 TOKENIZER = b'{"version": "1.0", "model": {"vocab": {"a": 0}}}'
-CONVERTER = '''
+CONVERTER = """
 import argparse, os, shutil
 p = argparse.ArgumentParser()
 for name in ("--dit_filename", "--output_path"): p.add_argument(name)
@@ -22,9 +22,9 @@ if os.path.exists("fail-now"): raise SystemExit("no space left")
 folder = os.path.join(a.output_path, "transformer")
 os.makedirs(folder)
 shutil.copy(a.dit_filename, os.path.join(folder, "model.safetensors"))
-'''
+"""
 # from_pretrained as in Diffusers; each class wants its own weights.
-PACKAGE = '''
+PACKAGE = """
 import json, os
 class Model:
     @classmethod
@@ -38,7 +38,7 @@ class Vae(Model): pass
 class Scheduler:
     @classmethod
     def from_pretrained(cls, folder): json.load(open(os.path.join(folder, "scheduler_config.json")))
-'''
+"""
 
 
 @pytest.fixture
@@ -58,32 +58,54 @@ def plan(tmp_path, monkeypatch):
 
     def git(*arguments):
         who = ("-c", "user.name=t", "-c", "user.email=t@t")
-        return subprocess.run(["git", "-C", checkout, *who, *arguments], check=True, capture_output=True,
-                              text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", checkout, *who, *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     for arguments in (("init", "-q"), ("add", "."), ("commit", "-qm", "converter")):
         git(*arguments)
     monkeypatch.setattr(ltx_prepare, "CONVERTER_COMMIT", git("rev-parse", "HEAD"))
     monkeypatch.chdir(tmp_path)
-    files = {name: {"sha256": hashlib.sha256((distribution / name).read_bytes()).hexdigest(),
-                    "size": (distribution / name).stat().st_size}
-             for name in ("dit/all.safetensors", "vae/model.safetensors", "LICENSE")}
-    index = {"_class_name": "LTX2Pipeline", "transformer": ["diffusers", "Transformer"],
-             "vae": ["diffusers", "Vae"], "scheduler": ["diffusers", "Scheduler"],
-             "duration_head": [None, None]}
+    files = {
+        name: {
+            "sha256": hashlib.sha256((distribution / name).read_bytes()).hexdigest(),
+            "size": (distribution / name).stat().st_size,
+        }
+        for name in ("dit/all.safetensors", "vae/model.safetensors", "LICENSE")
+    }
+    index = {
+        "_class_name": "LTX2Pipeline",
+        "transformer": ["diffusers", "Transformer"],
+        "vae": ["diffusers", "Vae"],
+        "scheduler": ["diffusers", "Scheduler"],
+        "duration_head": [None, None],
+    }
 
     def run(*flags):
         (tmp_path / "manifest.json").write_text(json.dumps(run.manifest))
-        return command("prepare_ltx.py", "--distribution", distribution, "--manifest",
-                       tmp_path / "manifest.json", "--diffusers", checkout, "--output", run.output, *flags)
+        return command(
+            "prepare_ltx.py",
+            "--distribution",
+            distribution,
+            "--manifest",
+            tmp_path / "manifest.json",
+            "--diffusers",
+            checkout,
+            "--output",
+            run.output,
+            *flags,
+        )
 
     run.manifest = {
-        "files": files, "licenses": ["LICENSE"],
+        "files": files,
+        "licenses": ["LICENSE"],
         "tokenizer": {"file": "dit/all.safetensors", "tensor": "tokenizer_json", "config": {"pad": "<pad>"}},
-        "conversions": {"transformer": ["--dit_filename", "{distribution}/dit/all.safetensors",
-                                        "--output_path", "{output}"]},
+        "conversions": {
+            "transformer": ["--dit_filename", "{distribution}/dit/all.safetensors", "--output_path", "{output}"]
+        },
         "copies": {"vae": "vae"},
-        "documents": {"model_index.json": index, "scheduler/scheduler_config.json": {"shift": 1.0}}}
+        "documents": {"model_index.json": index, "scheduler/scheduler_config.json": {"shift": 1.0}},
+    }
     run.distribution, run.checkout, run.output = distribution, checkout, tmp_path / "LTX-2.5-Diffusers"
     return run
 
@@ -91,15 +113,23 @@ def plan(tmp_path, monkeypatch):
 def test_a_whole_preparation(plan):
     result = plan()
     assert result.code == 0, result.err
-    assert result.summary["run"] == ["verify", "licenses", "tokenizer", "convert transformer", "copy vae",
-                                     "documents", "load"]
+    assert result.summary["run"] == [
+        "verify",
+        "licenses",
+        "tokenizer",
+        "convert transformer",
+        "copy vae",
+        "documents",
+        "load",
+    ]
     output = plan.output
     assert (output / "licenses" / "LICENSE").read_text() == "Accept me.\n"
     assert (output / "tokenizer" / "tokenizer.json").read_bytes() == TOKENIZER
     assert json.loads((output / "tokenizer" / "tokenizer_config.json").read_text()) == {"pad": "<pad>"}
     assert (output / "transformer" / "model.safetensors").exists()
-    assert (output / "vae" / "model.safetensors").read_bytes() == \
-        (plan.distribution / "vae" / "model.safetensors").read_bytes()
+    assert (output / "vae" / "model.safetensors").read_bytes() == (
+        plan.distribution / "vae" / "model.safetensors"
+    ).read_bytes()
     assert "vae: loaded" in (output / "logs" / "load.log").read_text()
     assert not (output / ".partial").exists()
 
@@ -151,7 +181,9 @@ def test_weights_that_do_not_fit_are_refused(plan, name, problem):
     path = plan.distribution / "vae" / "model.safetensors"
     save_file(tensors, path)
     plan.manifest["files"]["vae/model.safetensors"] = {
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "size": path.stat().st_size}
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "size": path.stat().st_size,
+    }
     require_one_line_last(plan(), "vae does not load strictly", problem)
 
 
@@ -167,14 +199,17 @@ def test_another_manifest_a_foreign_folder_and_a_bad_name_are_refused(plan, tmp_
     require_one_line(plan(), "ltx-2.5-diffusers")
 
 
-@pytest.mark.parametrize("change, words", [
-    (lambda m: m.pop("copies"), "the keys"),
-    (lambda m: m["files"].update({"../x": {"sha256": "", "size": 0}}), "below a folder"),
-    (lambda m: m["documents"].update({"/etc/x": {}}), "below a folder"),
-    (lambda m: m["licenses"].append("NOTICE"), "licences"),
-    (lambda m: m["licenses"].clear(), "at least one licence"),
-    (lambda m: m["copies"].update({"transformer": "vae"}), "once"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda m: m.pop("copies"), "the keys"),
+        (lambda m: m["files"].update({"../x": {"sha256": "", "size": 0}}), "below a folder"),
+        (lambda m: m["documents"].update({"/etc/x": {}}), "below a folder"),
+        (lambda m: m["licenses"].append("NOTICE"), "licences"),
+        (lambda m: m["licenses"].clear(), "at least one licence"),
+        (lambda m: m["copies"].update({"transformer": "vae"}), "once"),
+    ],
+)
 def test_a_wrong_manifest_is_refused(plan, change, words):
     change(plan.manifest)
     require_one_line(plan(), words)

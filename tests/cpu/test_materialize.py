@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 import toy
 from commands import command, require_one_line
-
 from inference_kernels.files import write_jsonl
 from inference_kernels.hashing import sha256_file
 from inference_kernels.materialize import generated_files, materialize, recipe_digest
@@ -56,9 +56,15 @@ def test_one_file_serves_every_workload_that_reads_it(root):
     assert weight(root).read_bytes() == toy.weight_file()
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"\xff",
-                                    lambda data: b"",
-                                    lambda data: b"version https://git-lfs.github.com/spec/v1\n"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-1] + b"\xff",
+        lambda data: b"",
+        lambda data: b"version https://git-lfs.github.com/spec/v1\n",
+    ],
+)
 def test_a_damaged_file_is_written_again(root, damage):
     weight(root).write_bytes(damage(toy.weight_file()))
     assert [new for _, new in materialize(root, generated_files(root))] == [True]
@@ -69,8 +75,7 @@ def test_a_wrong_recipe_is_refused_and_writes_nothing(root):
     edit_recipes(root, lambda record: record["generated"]["weight"].update(seed=8))
     weight(root).unlink()
     result = command("materialize_seeded.py", "--root", root)
-    require_one_line(result, f"a tensor of hash {weight(root).stem}", "recipe of toy.weight",
-                     "restore captures.jsonl")
+    require_one_line(result, f"a tensor of hash {weight(root).stem}", "recipe of toy.weight", "restore captures.jsonl")
     assert list(weight(root).parent.iterdir()) == []
 
 
@@ -81,15 +86,19 @@ def test_a_wrong_recipe_leaves_what_is_there(root):
     assert weight(root).read_bytes() == b"damaged"
 
 
-@pytest.mark.parametrize("change,words", [
-    (lambda recipe: recipe.update(generator="torch.randn"), "torch.randn"),
-    (lambda recipe: recipe.update(dtype="int8"), "int8"),
-    (lambda recipe: recipe.update(shape=[-1, 8]), "a shape"),
-    (lambda recipe: recipe.update(extra=1), "the keys"),
-    (lambda recipe: recipe.pop("shift"), "the keys"), (lambda recipe: recipe.update(seed="7"), "a seed"),
-    (lambda recipe: recipe.update(multiplier=65), "a multiplier"),
-    (lambda recipe: recipe.update(seed=True), "a seed"),
-])
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        (lambda recipe: recipe.update(generator="torch.randn"), "torch.randn"),
+        (lambda recipe: recipe.update(dtype="int8"), "int8"),
+        (lambda recipe: recipe.update(shape=[-1, 8]), "a shape"),
+        (lambda recipe: recipe.update(extra=1), "the keys"),
+        (lambda recipe: recipe.pop("shift"), "the keys"),
+        (lambda recipe: recipe.update(seed="7"), "a seed"),
+        (lambda recipe: recipe.update(multiplier=65), "a multiplier"),
+        (lambda recipe: recipe.update(seed=True), "a seed"),
+    ],
+)
 def test_impossible_recipes_are_refused_in_one_line(root, change, words):
     edit_recipes(root, lambda record: change(record["generated"]["weight"]))
     require_one_line(command("materialize_seeded.py", "--root", root), words)
@@ -115,8 +124,7 @@ def test_only_what_one_definition_reads(tmp_path):
     toy.captured_run(tmp_path / "run", root, names=(toy.NAME, "toy_other"))
     toy.import_run(tmp_path / "run", root)
     shutil.rmtree(root / "blob" / "generated")
-    assert command("materialize_seeded.py", "--root", root, "--definition",
-                   "toy_other").summary["written"] == 1
+    assert command("materialize_seeded.py", "--root", root, "--definition", "toy_other").summary["written"] == 1
     assert not weight(root).exists()
     assert sha256_file(root / "blob" / "generated" / "toy_other" / weight(root).name) == weight(root).stem
 

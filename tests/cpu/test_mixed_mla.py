@@ -1,6 +1,6 @@
 """Mixed-format decode reference against float64 attention over keys decoded byte by byte from the pages."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -11,8 +11,13 @@ from cpu.attention_oracles import looped_attention, sdpa_attention
 from cpu.byte_formats import E4M3, E4M3_NUMBERS, E8M0, FP4_PAIR
 from cpu.definition_checks import constants, constraints_hold
 from cpu.mutations_mixed_mla import MUTATIONS, NAME
-from cpu.reference_checks import (assert_leaves_caller_alone, assert_rounded_once, mutated_reference, normal,
-                                  temporary_bytes)
+from cpu.reference_checks import (
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+)
 from inference_kernels.definitions import const_axes
 
 SCALE = 512**-0.5
@@ -47,15 +52,16 @@ def fp8_key(pages, slot: int, D: int) -> list[float]:
     """Values of a slot, each byte and each scale byte looked up at its place in the page."""
     page, offset = divmod(slot, pages.shape[1])
     content, scales = pages[page].flatten().view(torch.uint8).tolist(), pages.shape[1] * D
-    return [E4M3[content[offset * D + d]]
-            * E8M0[content[scales + offset * (D // 32) + d // 32]] for d in range(D)]
+    return [E4M3[content[offset * D + d]] * E8M0[content[scales + offset * (D // 32) + d // 32]] for d in range(D)]
 
 
 def fp4_key(pages, slot: int, D: int) -> list[float]:
     page, offset = divmod(slot, pages.shape[1])
     content, scales = pages[page].flatten().view(torch.uint8).tolist(), pages.shape[1] * (D // 2)
-    return [FP4_PAIR[content[offset * (D // 2) + d // 2]][d % 2]
-            * E4M3[content[scales + offset * (D // 16) + d // 16]] for d in range(D)]
+    return [
+        FP4_PAIR[content[offset * (D // 2) + d // 2]][d % 2] * E4M3[content[scales + offset * (D // 16) + d // 16]]
+        for d in range(D)
+    ]
 
 
 def keys_of(read, pages, slots: list[int], length: int, D: int) -> list[list[float]]:
@@ -79,18 +85,33 @@ def int32(values) -> torch.Tensor:
 def small_inputs(indices8, indices4, length8, length4, sink=(0.5, -INF), seed: int = 0):
     """Two FP8 pages of 32 slots and three FP4 pages of 8: window slots 0 to 63, compressed slots 0 to 23."""
     q = normal(len(length8), 2, 64, seed=seed)
-    return (q, fp8_pages(2, 32, 64, seed), fp4_pages(3, 8, 64, seed), int32(indices8).view(-1, 4),
-            int32(indices4).view(-1, 6), int32(length8), int32(length4), torch.tensor(sink))
+    return (
+        q,
+        fp8_pages(2, 32, 64, seed),
+        fp4_pages(3, 8, 64, seed),
+        int32(indices8).view(-1, 4),
+        int32(indices4).view(-1, 6),
+        int32(length8),
+        int32(length4),
+        torch.tensor(sink),
+    )
 
 
 EXAMPLE = dict(
     indices8=[[0, 63, 31, 32], [5, -1, 33, 7], [-1, 63, 2, 3], [9, -1, -1, -1], [-1, -1, -1, -1]],
-    indices4=[[0, 8, 23, 7, 16, 15], [-1, 3, -1, 4, 22, 22], [23, 22, 0, 1, 9, 5], [-1, 3, 4, 5, 6, 8],
-              [-1, -1, -1, -1, -1, -1]],
-    length8=[4, 4, 3, 1, 1], length4=[6, 5, 2, 1, 6])
+    indices4=[
+        [0, 8, 23, 7, 16, 15],
+        [-1, 3, -1, 4, 22, 22],
+        [23, 22, 0, 1, 9, 5],
+        [-1, 3, 4, 5, 6, 8],
+        [-1, -1, -1, -1, -1, -1],
+    ],
+    length8=[4, 4, 3, 1, 1],
+    length4=[6, 5, 2, 1, 6],
+)
 
 
-@lru_cache(maxsize=None)
+@cache
 def real_case():
     """(inputs, exact result): three tokens at positions 700, 40 and 0 of a ratio-2 layer, true dimensions."""
     kv8, kv4 = fp8_pages(3, 256, 512), fp4_pages(5, 128, 512)
@@ -102,8 +123,16 @@ def real_case():
         indices8[b, : length8[b]] = order8[b:][: length8[b]]
         indices4[b, : length4[b]] = order4[b:][: length4[b]]
     indices4[0, 77] = indices4[2, 0] = -1
-    inputs = (normal(3, 64, 512), kv8, kv4, indices8.int(), indices4.int(), int32(length8), int32(length4),
-              torch.linspace(-2, 3, 64))
+    inputs = (
+        normal(3, 64, 512),
+        kv8,
+        kv4,
+        indices8.int(),
+        indices4.int(),
+        int32(length8),
+        int32(length4),
+        torch.linspace(-2, 3, 64),
+    )
     return inputs, exact(sdpa_attention, *inputs, SCALE)
 
 
@@ -125,8 +154,12 @@ sinks = st.sampled_from([-INF, -300.0, -2.0, 0.0, 3.0, 80.0, 3e4, INF])
 
 
 @settings(deadline=None, max_examples=25)
-@given(rows=st.lists(st.tuples(row8, row4, st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=4),
-       sink=st.tuples(sinks, sinks), step=st.integers(1, 4), seed=st.integers(0, 99))
+@given(
+    rows=st.lists(st.tuples(row8, row4, st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=4),
+    sink=st.tuples(sinks, sinks),
+    step=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
 def test_any_slots_lengths_and_sinks(reference, rows, sink, step, seed):
     inputs = small_inputs(*zip(*rows), sink=sink, seed=seed)
     with constants(reference(NAME), **SMALL, TOKENS=step) as run:
@@ -208,14 +241,16 @@ def test_agrees_with_sparse_prefill_on_the_dequantised_workspace(reference):
     rows = [fp8_key(kv8, slot, 512) for slot in used8] + [fp4_key(kv4, slot, 512) for slot in used4]
     place8 = {-1: -1} | {slot: row for row, slot in enumerate(used8)}
     place4 = {-1: -1} | {slot: row + len(used8) for row, slot in enumerate(used4)}
-    indices = [[place8[i] for i in row8] + [place4[i] for i in row4]
-               for row8, row4 in zip(indices8[:2].tolist(), indices4[:2].tolist())]
+    indices = [
+        [place8[i] for i in row8] + [place4[i] for i in row4]
+        for row8, row4 in zip(indices8[:2].tolist(), indices4[:2].tolist())
+    ]
     workspace = torch.tensor(rows, dtype=torch.float64)
     assert torch.equal(workspace.bfloat16().double(), workspace)
-    other = reference(SPARSE_640)(q[:2], workspace.bfloat16()[:, None], int32(indices)[:, None],
-                                  int32([640, 640]), sink, SCALE)
-    decode = reference(NAME)(q[:2], kv8, kv4, indices8[:2], indices4[:2], length8[:2], length4[:2],
-                             sink, SCALE)
+    other = reference(SPARSE_640)(
+        q[:2], workspace.bfloat16()[:, None], int32(indices)[:, None], int32([640, 640]), sink, SCALE
+    )
+    decode = reference(NAME)(q[:2], kv8, kv4, indices8[:2], indices4[:2], length8[:2], length4[:2], sink, SCALE)
     assert torch.equal(other, decode)
 
 
@@ -224,8 +259,16 @@ def test_temporaries_grow_neither_with_tokens_nor_with_pages(reference):
     W, C, D = 32, 32, 64
     for B, pages in ((4, 2), (20, 2), (20, 40)):
         slots = torch.arange(B * 32).view(B, 32) % (pages * 32)
-        inputs = (normal(B, 2, D), fp8_pages(pages, 32, D), fp4_pages(pages, 32, D), slots.int(), slots.int(),
-                  int32([W] * B), int32([C] * B), torch.zeros(2))
+        inputs = (
+            normal(B, 2, D),
+            fp8_pages(pages, 32, D),
+            fp4_pages(pages, 32, D),
+            slots.int(),
+            slots.int(),
+            int32([W] * B),
+            int32([C] * B),
+            torch.zeros(2),
+        )
         with constants(reference(NAME), H=2, D=D, W=W, C=C, TOKENS=4) as run:
             assert temporary_bytes(lambda *x: run(*x, SCALE), *inputs)[0] == 4 * 4 * (W + C) * D
 
@@ -242,10 +285,20 @@ def test_constants_agree_with_the_axes(definition, reference):
     assert axes["R4"] == 256 + 512 // values["GROUP4"] == 288
 
 
-@pytest.mark.parametrize("change, legal", [
-    ({}, True), ({"length8": 0}, False), ({"length8": 129}, False), ({"length4": 513}, False),
-    ({"length4": 2}, True), ({"indices4": -2}, False), ({"indices4": 3 * 128 * 5}, False),
-    ({"indices8": 5}, False), ({"indices4": 5}, False)])  # in range, but behind the row's length
+@pytest.mark.parametrize(
+    "change, legal",
+    [
+        ({}, True),
+        ({"length8": 0}, False),
+        ({"length8": 129}, False),
+        ({"length4": 513}, False),
+        ({"length4": 2}, True),
+        ({"indices4": -2}, False),
+        ({"indices4": 3 * 128 * 5}, False),
+        ({"indices8": 5}, False),
+        ({"indices4": 5}, False),
+    ],
+)  # in range, but behind the row's length
 def test_constraints(change, legal, definition):
     record, (inputs, _) = definition(NAME), real_case()
     named = dict(zip(record["inputs"], (x.clone() for x in inputs)))

@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-import toy
-from modal_toys import CASES, REPOSITORY, ToyRental
 
+import toy
 from inference_kernels.errors import CaptureError
 from inference_kernels.hashing import sha256_file
 from inference_kernels.judge_lock import locked
@@ -19,6 +18,7 @@ from inference_kernels.modal_capture import retrieve_only, run_containers
 from inference_kernels.modal_retrieve import Selection
 from inference_kernels.modal_spec import Layout
 from inference_kernels.run_folder import read_manifest
+from modal_toys import CASES, REPOSITORY, ToyRental
 
 DRIVER = """
 import sys
@@ -38,8 +38,11 @@ def rental(tmp_path) -> ToyRental:
 
 
 def workloads(root: Path) -> list[str]:
-    return [json.loads(line)["workload"]["uuid"] for path in root.glob("workloads/*/*.jsonl")
-            for line in path.read_text().splitlines()]
+    return [
+        json.loads(line)["workload"]["uuid"]
+        for path in root.glob("workloads/*/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
 
 
 def test_a_capture_that_is_killed_and_then_stopped_is_finished_in_a_third_container(rental, tmp_path):
@@ -52,8 +55,7 @@ def test_a_capture_that_is_killed_and_then_stopped_is_finished_in_a_third_contai
     inventory = json.loads((rental.target / "inventory.json").read_text())
     here = {path.relative_to(rental.target).as_posix() for path in rental.target.rglob("*") if path.is_file()}
     assert here == set(inventory["files"]) | {"inventory.json"}
-    assert all(sha256_file(rental.target / name) == entry["sha256"] for name,
-               entry in inventory["files"].items())
+    assert all(sha256_file(rental.target / name) == entry["sha256"] for name, entry in inventory["files"].items())
     assert {"engine.log", "results/landscape_0.png", "results/square.png"} <= here
     root = toy.toy_root(tmp_path / "dataset")
     assert toy.import_run(rental.target / "dataset", root) == 3
@@ -87,16 +89,18 @@ def test_a_crash_of_the_capture_and_a_changed_checkout_end_the_command(rental):
 
 def rental_retrieve(rental: ToyRental, selection: Selection = Selection()) -> dict:
     plan = rental.plan()
-    return retrieve_only(plan, rental.runner(plan), rental.target, rental.path / "locks", 0.0, selection,
-                         rental.lines.append)
+    return retrieve_only(
+        plan, rental.runner(plan), rental.target, rental.path / "locks", 0.0, selection, rental.lines.append
+    )
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_give_back_the_container_and_the_locks(rental, number, code):
     rental.tell("text_to_image", "hang")
     paths = os.pathsep.join([str(REPOSITORY / "scripts"), str(REPOSITORY / "tests")])
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(rental.path)], stderr=subprocess.PIPE,
-                              env=os.environ | {"PYTHONPATH": paths})
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(rental.path)], stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths}
+    )
     hanging = rental.control / "hanging"
     wait_for(hanging.exists)
     container = int(hanging.read_text())
@@ -147,12 +151,19 @@ class StubRunner:
         return StubJob(self.log, self.outcomes.pop(0))
 
 
-@pytest.mark.parametrize("outcomes, raised, words", [
-    ([KeyboardInterrupt()], KeyboardInterrupt, None), ([SystemExit(143)], SystemExit, None),
-    ([ValueError("a bug")], ValueError, "a bug"), ([2], CaptureError, "2 \\(said the container\\)"),
-    ([3], CaptureError, "exit code 0"), ([124], CaptureError, "an end within"),
-    ([137] * 8, CaptureError, "all taken away"), ([137, 143, 0], None, None),
-])
+@pytest.mark.parametrize(
+    "outcomes, raised, words",
+    [
+        ([KeyboardInterrupt()], KeyboardInterrupt, None),
+        ([SystemExit(143)], SystemExit, None),
+        ([ValueError("a bug")], ValueError, "a bug"),
+        ([2], CaptureError, "2 \\(said the container\\)"),
+        ([3], CaptureError, "exit code 0"),
+        ([124], CaptureError, "an end within"),
+        ([137] * 8, CaptureError, "all taken away"),
+        ([137, 143, 0], None, None),
+    ],
+)
 def test_every_container_is_released_whatever_happens(rental, outcomes, raised, words):
     plan = rental.plan()
     runner = StubRunner(*outcomes)
@@ -172,6 +183,7 @@ def test_a_signal_during_the_start_waits_until_the_container_can_be_released(ren
     def interrupted(spec):
         os.kill(os.getpid(), signal.SIGINT)
         return start(spec)
+
     runner.start = interrupted
     with pytest.raises(KeyboardInterrupt):
         run_containers(plan, runner, rental.lines.append)

@@ -4,13 +4,13 @@ import inspect
 from pathlib import Path
 
 import pytest
-from modal_fake import EXCEPTIONS, FakeModal
 
 from inference_kernels.errors import CaptureError, EnvironmentMissing
 from inference_kernels.modal_capture import run_containers
 from inference_kernels.modal_client import ModalRunner, load_client
 from inference_kernels.modal_plan import Choices, Plan
 from inference_kernels.modal_spec import ENGINE_IMAGE, OUT_OF_TIME
+from modal_fake import EXCEPTIONS, FakeModal
 
 
 @pytest.fixture
@@ -43,7 +43,9 @@ def test_a_capture_asks_for_the_pinned_image_the_gpus_the_volumes_and_the_time(m
     assert set(options["volumes"]) == {"/task/model", "/task/data"} and options["secrets"] == []
     assert modal.of("Image", "from_registry") == [((ENGINE_IMAGE,), {})]
     assert {name for (name,), _ in modal.of("Volume", "from_name")} == {
-        "inference-kernels-deepseek41", "inference-kernels-captures"}
+        "inference-kernels-deepseek41",
+        "inference-kernels-captures",
+    }
     assert all(keywords["version"] == 2 for _, keywords in modal.of("Volume", "from_name"))
     added = {target for (_, target), _ in modal.of("Image", "add_local_dir")}
     assert {"/task/repository/scripts", "/task/repository/definitions", "/task/repository/tasks"} <= added
@@ -57,10 +59,18 @@ def test_a_preparation_rents_no_gpu_and_may_use_a_prepared_image(modal):
     assert modal.of("Image", "from_id") == [(("im-1",), {})] and not modal.of("Image", "from_registry")
 
 
-@pytest.mark.parametrize("code, answer, raised", [
-    (0, None, None), (2, None, CaptureError), (None, None, CaptureError), (137, None, CaptureError),
-    (0, EXCEPTIONS["SandboxTimeoutError"](), CaptureError), (0, KeyboardInterrupt(), KeyboardInterrupt),
-    (0, ConnectionError("lost"), ConnectionError)])
+@pytest.mark.parametrize(
+    "code, answer, raised",
+    [
+        (0, None, None),
+        (2, None, CaptureError),
+        (None, None, CaptureError),
+        (137, None, CaptureError),
+        (0, EXCEPTIONS["SandboxTimeoutError"](), CaptureError),
+        (0, KeyboardInterrupt(), KeyboardInterrupt),
+        (0, ConnectionError("lost"), ConnectionError),
+    ],
+)
 def test_every_sandbox_is_terminated(modal, code, answer, raised):
     modal.returncode = code
     if answer is not None:
@@ -84,8 +94,10 @@ def test_a_sandbox_that_cannot_be_terminated_is_detached_and_reported(modal):
 
 
 def test_a_running_sandbox_of_the_same_name_and_a_missing_file_are_explained(modal):
-    modal.answers |= {"Sandbox.create": EXCEPTIONS["AlreadyExistsError"](),
-                      "Volume.read_file": EXCEPTIONS["NotFoundError"]()}
+    modal.answers |= {
+        "Sandbox.create": EXCEPTIONS["AlreadyExistsError"](),
+        "Volume.read_file": EXCEPTIONS["NotFoundError"](),
+    }
     runner = ModalRunner(modal, ENGINE_IMAGE)
     with pytest.raises(CaptureError, match="no running sandbox capture-toy"):
         run_containers(make_plan(), runner, [].append)
@@ -109,9 +121,18 @@ def test_the_installed_client_has_every_name_and_takes_every_call(modal, tmp_pat
     """Binds each recorded call to the real signature."""
     client = pytest.importorskip("modal", reason="the Modal client is not installed")
     drive(modal, tmp_path / "file")
-    assert {call[1] for call in modal.calls} >= {"create", "wait", "terminate", "detach", "read_file",
-                                                 "put_file",
-                                                 "add_local_file", "from_id", "from_registry", "lookup"}
+    assert {call[1] for call in modal.calls} >= {
+        "create",
+        "wait",
+        "terminate",
+        "detach",
+        "read_file",
+        "put_file",
+        "add_local_file",
+        "from_id",
+        "from_registry",
+        "lookup",
+    }
     for kind, method, arguments, keywords in modal.calls:
         owner = client
         for part in kind.split("."):

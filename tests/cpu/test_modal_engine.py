@@ -13,25 +13,47 @@ import time
 from pathlib import Path
 
 import pytest
+
 import toy
 from commands import SCRIPTS, process
-
 from inference_kernels.modal_local import ENGINE_PYTHON
 
-pytestmark = pytest.mark.skipif(os.environ.get("TEST_DISTRIBUTION") != "1" or not ENGINE_PYTHON.exists(),
-                                reason="needs TEST_DISTRIBUTION=1 and the engine of `make engine`")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TEST_DISTRIBUTION") != "1" or not ENGINE_PYTHON.exists(),
+    reason="needs TEST_DISTRIBUTION=1 and the engine of `make engine`",
+)
 NAME = "distribution-test"
 REPOSITORY = SCRIPTS.parent
 CASES = ["text_to_image", "landscape", "edit"]
 ATTENTION = "block_causal_attention_{}_prefix_h32_d128"
-SMALL = ["--", "--steps-captured", "first,early", "--definition", ATTENTION.format("empty"),
-         "--definition", ATTENTION.format("cached"),
-         *(flag for case in CASES for flag in ("--size", f"{case}=64x64"))]
+SMALL = [
+    "--",
+    "--steps-captured",
+    "first,early",
+    "--definition",
+    ATTENTION.format("empty"),
+    "--definition",
+    ATTENTION.format("cached"),
+    *(flag for case in CASES for flag in ("--size", f"{case}=64x64")),
+]
 
 
 def command(root: Path, *more: str) -> list[str]:
-    return ["run_modal_capture.py", "--name", NAME, "--kind", "image", "--seeded", "--runner", "local",
-            "--local-root", str(root / "local"), "--lock-directory", str(root / "locks"), *more]
+    return [
+        "run_modal_capture.py",
+        "--name",
+        NAME,
+        "--kind",
+        "image",
+        "--seeded",
+        "--runner",
+        "local",
+        "--local-root",
+        str(root / "local"),
+        "--lock-directory",
+        str(root / "locks"),
+        *more,
+    ]
 
 
 def kill_container_after_first_case(launcher: subprocess.Popen, manifest: Path) -> None:
@@ -56,8 +78,7 @@ def test_a_real_capture_survives_pre_emption_and_is_imported(tmp_path, target):
     assert prepared.code == 0 and prepared.summary["prepared"]["class"] == "seeded", prepared.err
     cases = [flag for case in CASES for flag in ("--case", case)]
     script, *arguments = command(tmp_path, *cases, *SMALL)
-    launcher = subprocess.Popen([sys.executable, str(SCRIPTS / script), *arguments],
-                                stdout=subprocess.PIPE, text=True)
+    launcher = subprocess.Popen([sys.executable, str(SCRIPTS / script), *arguments], stdout=subprocess.PIPE, text=True)
     folder = tmp_path / "local" / "volumes" / "inference-kernels-captures" / "captures" / NAME
     kill_container_after_first_case(launcher, folder / "dataset" / "manifest.json")
     out, _ = launcher.communicate(timeout=600)

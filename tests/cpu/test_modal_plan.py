@@ -5,12 +5,11 @@ import runpy
 import shlex
 
 import pytest
-from commands import SCRIPTS, command, process, require_one_line
 
+from commands import SCRIPTS, command, process, require_one_line
 from inference_kernels import modal_plan
 from inference_kernels.errors import CaptureError
-from inference_kernels.modal_estimates import (DAY_SECONDS, Planned, capture_seconds, require_one_day,
-                                               traced_seconds)
+from inference_kernels.modal_estimates import DAY_SECONDS, Planned, capture_seconds, require_one_day, traced_seconds
 from inference_kernels.modal_plan import Choices, Plan
 from inference_kernels.modal_spec import ENGINE_IMAGE, MODELS, Layout
 
@@ -50,8 +49,7 @@ def test_the_published_commands_can_be_planned(line):
     assert 600 <= shown["timeout_seconds"] <= DAY_SECONDS and shown["timeout_seconds"] % 600 == 0
     hours = shown["timeout_seconds"] / 3600
     assert shown["cost_inputs"]["gpu_hours"] == pytest.approx(shown["gpus"] * hours, abs=0.01)
-    for part in ("gpu: ", "gpus: ", "image: ", "volumes: ", "timeout_seconds: ", "expected_files: ",
-                 "cost_inputs: "):
+    for part in ("gpu: ", "gpus: ", "image: ", "volumes: ", "timeout_seconds: ", "expected_files: ", "cost_inputs: "):
         assert any(text.startswith(part) for text in result.findings), part
 
 
@@ -90,40 +88,53 @@ def test_no_package_is_needed_for_help_and_a_plan():
         assert (result.code, result.err) == (0, "")
 
 
-@pytest.mark.parametrize("line, words", [
-    ("--name a/b --kind image", "--name"), ("--name x --kind image --gpus 2", "text models"),
-    ("--name x --kind qwen-next --num-outputs 2", "images and videos"),
-    ("--name x --kind image --audio-sdpa-backend math", "ltx25"),
-    ("--name x --kind image --prepare-model --retrieve-only", "exclude each other"),
-    ("--name x --kind image --model-revision abc", "--prepare-model"),
-    ("--name x --kind image --batch-sizes 1", "text models"),
-    ("--name x --kind qwen-next --batch-sizes 0", "positive"),
-    ("--name x --kind image --reference-image /nowhere.png", "no such file"),
-    ("--name x --kind ltx25 --prepare-model", "no such file"),
-    ("--name x --kind image --case cat", "one of text_to_image"),
-    ("--name x --kind qwen-next --case full_context_max", "one of short_request"),
-    ("--name x --kind image --timeout-hours 25", "at most 24 hours"),
-])
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("--name a/b --kind image", "--name"),
+        ("--name x --kind image --gpus 2", "text models"),
+        ("--name x --kind qwen-next --num-outputs 2", "images and videos"),
+        ("--name x --kind image --audio-sdpa-backend math", "ltx25"),
+        ("--name x --kind image --prepare-model --retrieve-only", "exclude each other"),
+        ("--name x --kind image --model-revision abc", "--prepare-model"),
+        ("--name x --kind image --batch-sizes 1", "text models"),
+        ("--name x --kind qwen-next --batch-sizes 0", "positive"),
+        ("--name x --kind image --reference-image /nowhere.png", "no such file"),
+        ("--name x --kind ltx25 --prepare-model", "no such file"),
+        ("--name x --kind image --case cat", "one of text_to_image"),
+        ("--name x --kind qwen-next --case full_context_max", "one of short_request"),
+        ("--name x --kind image --timeout-hours 25", "at most 24 hours"),
+    ],
+)
 def test_nonsense_is_refused_before_anything_is_rented(line, words):
     result = run(line)
     assert result.code == 2 and words in result.err.splitlines()[-1], result.err
 
 
-@pytest.mark.parametrize("line, words", [
-    ("--name x --kind qwen-next --case overlap_p95", "block ids are not in agentx_shapes.json"),
-    ("--name x --kind ltx25 --case image_to_video", "--reference-image"),
-    ("--name x --kind image --case edit", "--reference-image"),
-])
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("--name x --kind qwen-next --case overlap_p95", "block ids are not in agentx_shapes.json"),
+        ("--name x --kind ltx25 --case image_to_video", "--reference-image"),
+        ("--name x --kind image --case edit", "--reference-image"),
+    ],
+)
 def test_a_case_that_cannot_be_sent_is_shown_in_the_plan_and_not_run(line, words, tmp_path):
     shown = run(line, "--dry-run")
     assert shown.code == 0 and any(words in state for state in shown.summary["cases"].values())
     require_one_line(run(f"{line} --runner local --local-root {tmp_path}"), "cases that can be sent", words)
 
 
-@pytest.mark.parametrize("kind, names", [
-    ("deepseek41", ["short_request", "cold_main", "full_context_p50", "full_context_p90", "full_context_max",
-                    "overlap_p50"]),
-    ("qwen-next", ["short_request", "cold_main", "overlap_p50"])])
+@pytest.mark.parametrize(
+    "kind, names",
+    [
+        (
+            "deepseek41",
+            ["short_request", "cold_main", "full_context_p50", "full_context_p90", "full_context_max", "overlap_p50"],
+        ),
+        ("qwen-next", ["short_request", "cold_main", "overlap_p50"]),
+    ],
+)
 def test_every_case_with_block_ids_can_be_sent(kind, names):
     make(kind, cases=names).require_sendable()
 
@@ -142,14 +153,14 @@ def test_the_time_limit_grows_with_the_cases_and_ends_at_a_day():
 
 
 def test_longer_requests_take_longer():
-    cases = modal_plan.planned_cases("qwen-next", "published", ["overlap_p50", "overlap_p95", "overlap_p100"],
-                                     1, None,
-                                     False)
+    cases = modal_plan.planned_cases(
+        "qwen-next", "published", ["overlap_p50", "overlap_p95", "overlap_p100"], 1, None, False
+    )
     assert sorted(cases, key=lambda case: case.seconds) == cases
     from inference_kernels.agentx_shapes import load_cases
+
     known = load_cases()
-    seconds = {name: traced_seconds("deepseek41", known[name], None) for name in ("short_request",
-                                                                                  "full_context_max")}
+    seconds = {name: traced_seconds("deepseek41", known[name], None) for name in ("short_request", "full_context_max")}
     assert seconds["full_context_max"] > seconds["short_request"]
 
 

@@ -26,17 +26,22 @@ class Hub:
         self.calls, self.faults, self.revision = [], {}, REVISION
 
     def model_info(self, repo_id, *, revision=None, files_metadata=False):
-        self.calls.append(("model_info", (repo_id,), {"revision": revision,
-                                                      "files_metadata": files_metadata}))
+        self.calls.append(("model_info", (repo_id,), {"revision": revision, "files_metadata": files_metadata}))
         large = {"model.safetensors"}
-        return SimpleNamespace(sha=revision or self.revision, siblings=[
-            SimpleNamespace(rfilename=name, size=len(data), lfs=SimpleNamespace(
-                sha256=hashlib.sha256(data).hexdigest()) if name in large else None) for name,
-            data in FILES.items()])
+        return SimpleNamespace(
+            sha=revision or self.revision,
+            siblings=[
+                SimpleNamespace(
+                    rfilename=name,
+                    size=len(data),
+                    lfs=SimpleNamespace(sha256=hashlib.sha256(data).hexdigest()) if name in large else None,
+                )
+                for name, data in FILES.items()
+            ],
+        )
 
     def download(self, repo_id, filename, *, revision, local_dir):
-        self.calls.append(("hf_hub_download", (repo_id, filename), {"revision": revision,
-                                                                    "local_dir": local_dir}))
+        self.calls.append(("hf_hub_download", (repo_id, filename), {"revision": revision, "local_dir": local_dir}))
         queue = self.faults.get(filename, [])
         data = queue.pop(0) if queue else FILES[filename]
         if isinstance(data, BaseException):
@@ -61,8 +66,9 @@ def hub(monkeypatch):
 def download(hub, folder: Path, pinned=None) -> tuple[str, int]:
     """(revision, number of commits)"""
     commits = []
-    revision = modal_prepare.download(REPOSITORY, pinned, folder / "model", folder / "downloads.json",
-                                      lambda: commits.append(1), [].append)
+    revision = modal_prepare.download(
+        REPOSITORY, pinned, folder / "model", folder / "downloads.json", lambda: commits.append(1), [].append
+    )
     return revision, len(commits)
 
 
@@ -88,9 +94,16 @@ def test_a_download_goes_on_after_the_last_good_file(hub, tmp_path):
 
 
 def job(tmp_path, kind, **changes):
-    return {"kind": kind, "seeded": False, "folder": "toy", "model": str(tmp_path / "model"),
-            "repository": str(tmp_path / "code"), "manifest": "/m.json", "work": str(tmp_path / "work"),
-            "revision": None} | changes
+    return {
+        "kind": kind,
+        "seeded": False,
+        "folder": "toy",
+        "model": str(tmp_path / "model"),
+        "repository": str(tmp_path / "code"),
+        "manifest": "/m.json",
+        "work": str(tmp_path / "work"),
+        "revision": None,
+    } | changes
 
 
 def test_the_marker_comes_last(hub, tmp_path):
@@ -103,8 +116,12 @@ def test_the_marker_comes_last(hub, tmp_path):
         modal_prepare.read_checkpoint(work)
     modal_prepare.prepare(work, list, [].append)
     assert modal_prepare.read_checkpoint(work) == {
-        "kind": "image", "folder": "toy", "class": "published", "model_id": "Qwen/Qwen-Image-2.1-Turbo",
-        "revision": REVISION}
+        "kind": "image",
+        "folder": "toy",
+        "class": "published",
+        "model_id": "Qwen/Qwen-Image-2.1-Turbo",
+        "revision": REVISION,
+    }
 
 
 def test_ltx_is_downloaded_beside_and_converted_by_the_pinned_commit(hub, tmp_path, monkeypatch):
@@ -117,6 +134,7 @@ def test_ltx_is_downloaded_beside_and_converted_by_the_pinned_commit(hub, tmp_pa
     assert modal_prepare.CONVERTER_COMMIT in commands[1] and commands[1][-2].endswith("huggingface/diffusers")
     assert commands[3][1].endswith("scripts/prepare_ltx.py") and "/m.json" in commands[3]
     from commands import process
+
     flags = [text for text in commands[3][2:] if text.startswith("--")]
     usage = process("prepare_ltx.py", "--help").out
     assert all(flag in usage for flag in flags)

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-import toy
 
+import toy
 from inference_kernels.errors import CaptureError, ImportRefused
 from inference_kernels.modal_publish import Publisher
 from inference_kernels.run_folder import MANIFEST, read_manifest
@@ -53,8 +53,11 @@ def test_each_case_is_committed_once_with_no_open_file(setting):
     assert toy.tree_bytes(volume.folder / "dataset") == toy.tree_bytes(run.root)
     inventory = publisher.take_inventory()
     assert {f"dataset/{MANIFEST}", "results/a_0.png"} < set(inventory["files"])
-    assert inventory["bytes"] == sum(path.stat().st_size for path in volume.folder.rglob("*")
-                                     if path.is_file() and path.name not in ("inventory.json", "state.json"))
+    assert inventory["bytes"] == sum(
+        path.stat().st_size
+        for path in volume.folder.rglob("*")
+        if path.is_file() and path.name not in ("inventory.json", "state.json")
+    )
 
 
 def test_a_restart_restores_what_is_listed_and_discards_the_rest(setting, tmp_path):

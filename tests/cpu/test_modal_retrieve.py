@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-import toy
 
+import toy
 from inference_kernels.errors import CaptureError
 from inference_kernels.modal_retrieve import LAST, Retrieval, Selection
 from inference_kernels.run_folder import MANIFEST
@@ -18,8 +18,9 @@ class FakeRunner:
 
     def __init__(self, files: dict[str, bytes]):
         self.files, self.faults, self.order = files, {}, []
-        entries = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-                   for name, data in files.items()}
+        entries = {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+        }
         total = sum(len(data) for data in files.values())
         self.inventory = {"name": "toy", "state": {}, "bytes": total, "files": entries}
 
@@ -35,13 +36,19 @@ class FakeRunner:
             yield b"half"
             raise data
         yield data[: len(data) // 2]
-        yield data[len(data) // 2:]
+        yield data[len(data) // 2 :]
 
 
 @pytest.fixture
 def runner():
-    return FakeRunner({"dataset/manifest.json": b'{"files": {}}', "dataset/calls/a.json": b"{}",
-                       "results/a.png": b"image", "engine.log": b"log"})
+    return FakeRunner(
+        {
+            "dataset/manifest.json": b'{"files": {}}',
+            "dataset/calls/a.json": b"{}",
+            "results/a.png": b"image",
+            "engine.log": b"log",
+        }
+    )
 
 
 def retrieve(runner, target: Path, selection=Selection(), fresh=True, lines=None) -> dict:
@@ -58,9 +65,14 @@ def test_wrong_bytes_are_fetched_again_and_the_manifest_comes_last(runner, tmp_p
     assert {name: (tmp_path / name).read_bytes() for name in runner.files} == runner.files
 
 
-@pytest.mark.parametrize("faults, raised, words", [
-    ([b"x"] * 3, CaptureError, "retrieve-only"), ([ConnectionError("lost")], ConnectionError, "lost"),
-    ([KeyboardInterrupt()], KeyboardInterrupt, None)])
+@pytest.mark.parametrize(
+    "faults, raised, words",
+    [
+        ([b"x"] * 3, CaptureError, "retrieve-only"),
+        ([ConnectionError("lost")], ConnectionError, "lost"),
+        ([KeyboardInterrupt()], KeyboardInterrupt, None),
+    ],
+)
 def test_a_broken_retrieval_leaves_nothing_to_import_and_goes_on(runner, tmp_path, faults, raised, words):
     runner.faults["engine.log"] = faults
     with pytest.raises(raised, match=words):
@@ -68,8 +80,7 @@ def test_a_broken_retrieval_leaves_nothing_to_import_and_goes_on(runner, tmp_pat
     assert not (tmp_path / LAST).exists() and not (tmp_path / "engine.log").exists()
     runner.inventory = None
     summary = retrieve(runner, tmp_path, fresh=False)
-    assert (summary["fetched"], summary["present"]) == (3,
-                                                        1) and runner.order.count("dataset/calls/a.json") == 1
+    assert (summary["fetched"], summary["present"]) == (3, 1) and runner.order.count("dataset/calls/a.json") == 1
 
 
 def test_a_file_that_vanished_a_stray_one_and_a_path_that_leaves(runner, tmp_path):
@@ -97,13 +108,28 @@ def call(batch, context, phase="decode", definition="mixed"):
     return {"workload": {"axes": axes}, "record": {"definition": definition, "operation": {"phase": phase}}}
 
 
-CALLS = {"a": call(1, 5), "b": call(1, 9), "c": call(1, 7), "d": call(2, 9), "e": call(None, None),
-         "f": call(1, 3, phase="prefill"), "g": call(3, 4), "h": call(None, None)}
+CALLS = {
+    "a": call(1, 5),
+    "b": call(1, 9),
+    "c": call(1, 7),
+    "d": call(2, 9),
+    "e": call(None, None),
+    "f": call(1, 3, phase="prefill"),
+    "g": call(3, 4),
+    "h": call(None, None),
+}
 
 
-@pytest.mark.parametrize("selection, kept", [
-    (Selection(), "abcdefgh"), (Selection((2, 3)), "degh"), (Selection((7,)), "eh"),
-    (Selection((), True), "abdefgh"), (Selection((1,), True), "abefh")])
+@pytest.mark.parametrize(
+    "selection, kept",
+    [
+        (Selection(), "abcdefgh"),
+        (Selection((2, 3)), "degh"),
+        (Selection((7,)), "eh"),
+        (Selection((), True), "abdefgh"),
+        (Selection((1,), True), "abefh"),
+    ],
+)
 def test_filters_choose_calls(selection, kept):
     assert "".join(sorted(selection.choose(CALLS))) == kept
     assert bool(selection) == (selection != Selection())
@@ -123,7 +149,8 @@ def test_a_filtered_run_lists_only_what_came_and_can_be_imported(tmp_path):
         assert toy.import_run(target / "dataset", root) == 1
         assert retrieve(runner, target, Selection((5,)), fresh=False)["files"] == summary["files"]
         assert len([name for name in runner.order if name.endswith(".safetensors")]) < 2 * len(
-            [name for name in runner.files if name.endswith(".safetensors")])
+            [name for name in runner.files if name.endswith(".safetensors")]
+        )
     retrieve(runner, target)
     assert toy.tree_bytes(target / "dataset") == toy.tree_bytes(run.root) and MANIFEST in LAST
     assert toy.import_run(target / "dataset", root) == 1

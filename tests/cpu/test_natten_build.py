@@ -26,11 +26,14 @@ def tree(tmp_path_factory):
 
 
 def test_the_cuts_leave_one_rank_dtype_and_head_size(tree):
-    kernels = [re.findall(r"hopper_fna\w+", path.read_text())[0]
-               for path in sorted((tree / "csrc/autogen/src/cuda/hopper_fna").glob("*.cu"))]
+    kernels = [
+        re.findall(r"hopper_fna\w+", path.read_text())[0]
+        for path in sorted((tree / "csrc/autogen/src/cuda/hopper_fna").glob("*.cu"))
+    ]
     assert kernels == [f"hopper_fna3d_bfloat16_64x128x64_Q4x4x4_{keys}_causal0x0x0" for keys in ("KV4x4x8", "KV2x8x8")]
-    for path, function in zip(natten_build.SOURCES[1:], ("hopper_na{}d_forward(", "token_permute_{}d(",
-                                                         "token_unpermute_{}d(")):
+    for path, function in zip(
+        natten_build.SOURCES[1:], ("hopper_na{}d_forward(", "token_permute_{}d(", "token_unpermute_{}d(")
+    ):
         source = (tree / path).read_text()
         assert [f"void {function.format(rank)}" in source for rank in (1, 2, 3)] == [False, False, True]
 
@@ -77,7 +80,10 @@ def test_without_torch_for_cuda_the_command_says_so(tmp_path, repository):
         pytest.skip("this torch is for CUDA")
     with pytest.raises(EnvironmentMissing, match="torch for CPU"):
         natten_build.require_compiler()
-    done = subprocess.run([sys.executable, repository / "scripts" / "build_natten.py", "--output", tmp_path / "new"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, repository / "scripts" / "build_natten.py", "--output", tmp_path / "new"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and "expected torch for CUDA and nvcc" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
 """Neighborhood attention references against a float64 brute force and flex_attention."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from cpu.mutations_neighborhood_attention import MUTATIONS, NAMES
-from cpu.reference_checks import (GIB, assert_leaves_caller_alone, assert_rounded_once, mutated_reference,
-                                  normal, temporary_bytes, without_constants)
+from cpu.reference_checks import (
+    GIB,
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+    without_constants,
+)
 
 DIM = 64
 FIRST, LAST = "neighborhood_attention_3d_h32_d64_w3x7x7", "neighborhood_attention_3d_h4_d64_w11x11x11"
@@ -27,13 +34,16 @@ def qkv(grid, heads: int, dim: int = DIM, seed: int = 0, samples: int = 1) -> li
 
 def most_central_range(position: int, length: int, window: int) -> range:
     """Of all ranges of `window` positions inside the axis, the one whose middle is nearest to the query."""
-    return min((range(s, s + window) for s in range(length - window + 1)),
-               key=lambda keys: abs((keys[0] + keys[-1]) / 2 - position))
+    return min(
+        (range(s, s + window) for s in range(length - window + 1)),
+        key=lambda keys: abs((keys[0] + keys[-1]) / 2 - position),
+    )
 
 
 def axis_visibility(length: int, window: int) -> np.ndarray:
-    return np.array([[key in most_central_range(query, length, window) for key in range(length)]
-                     for query in range(length)])
+    return np.array(
+        [[key in most_central_range(query, length, window) for key in range(length)] for query in range(length)]
+    )
 
 
 def exact_attention(q, k, v, window) -> torch.Tensor:
@@ -49,7 +59,7 @@ def exact_attention(q, k, v, window) -> torch.Tensor:
     return torch.from_numpy(o).reshape(q.shape)
 
 
-@lru_cache(maxsize=None)
+@cache
 def case(name: str) -> tuple[list[torch.Tensor], torch.Tensor]:
     heads, window = NAMES[name]
     inputs = qkv(GRIDS[window], heads)
@@ -95,8 +105,11 @@ def test_flex_attention_agrees(name, reference):
         return (j - i.clamp(size // 2, length - 1 - size // 2)).abs() <= size // 2
 
     def visible(_b, _h, i, j):
-        return (near(i // (Y * X), j // (Y * X), T, window[0]) & near(i // X % Y, j // X % Y, Y, window[1])
-                & near(i % X, j % X, X, window[2]))
+        return (
+            near(i // (Y * X), j // (Y * X), T, window[0])
+            & near(i // X % Y, j // X % Y, Y, window[1])
+            & near(i % X, j % X, X, window[2])
+        )
 
     mask = create_block_mask(visible, None, None, T * Y * X, T * Y * X, device="cpu")
     flat = [part.float().flatten(1, 3).transpose(1, 2) for part in (q, k, v)]
@@ -111,11 +124,14 @@ def test_window_equal_to_the_grid_is_plain_attention(reference):
     assert_rounded_once(reference(FIRST)(q, k, v), o.transpose(1, 2).reshape(q.shape))
 
 
-@pytest.mark.parametrize("query, sees, misses", [
-    ((0, 0, 0), [(0, 0, 0), (2, 6, 6)], [(3, 0, 0), (0, 7, 0), (0, 0, 7)]),  # corner: shifted, not truncated
-    ((4, 8, 9), [(2, 2, 3), (4, 8, 9)], [(1, 8, 9), (4, 1, 9), (4, 8, 2)]),  # the opposite corner
-    ((2, 4, 4), [(1, 1, 1), (3, 7, 7)], [(0, 4, 4), (2, 0, 4), (2, 8, 4), (2, 4, 0), (2, 4, 8)]),
-])
+@pytest.mark.parametrize(
+    "query, sees, misses",
+    [
+        ((0, 0, 0), [(0, 0, 0), (2, 6, 6)], [(3, 0, 0), (0, 7, 0), (0, 0, 7)]),  # corner: shifted, not truncated
+        ((4, 8, 9), [(2, 2, 3), (4, 8, 9)], [(1, 8, 9), (4, 1, 9), (4, 8, 2)]),  # the opposite corner
+        ((2, 4, 4), [(1, 1, 1), (3, 7, 7)], [(0, 4, 4), (2, 0, 4), (2, 8, 4), (2, 4, 0), (2, 4, 8)]),
+    ],
+)
 def test_who_sees_whom(reference, query, sees, misses):
     """Equal scores: a value of 147 at one position shows as exactly 1 in each query that sees it."""
     grid = (5, 9, 10)

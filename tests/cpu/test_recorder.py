@@ -4,14 +4,14 @@ import json
 import math
 
 import pytest
-import toy
 import torch
 
+import toy
 from inference_kernels.errors import CaptureError
 from inference_kernels.files import read_json
 from inference_kernels.materialize import recipe_digest
-from inference_kernels.records import statistics
 from inference_kernels.recorder import RUN_VARIABLE, Recorder
+from inference_kernels.records import statistics
 from inference_kernels.run_folder import RunFolder
 from inference_kernels.seeded import Recipe
 from inference_kernels.tensors import load_tensor
@@ -42,9 +42,15 @@ def stored(run: RunFolder, item: dict) -> torch.Tensor:
 
 def test_a_call_is_stored_whole(run, root):
     inputs, outputs = toy.toy_call(3)
-    call = record(run, root, inputs, outputs, adaptations=["padding stripped"],
-                  auxiliary={"scores": torch.arange(4, dtype=torch.int8)},
-                  generated={"weight": toy.RECIPE.to_json()})
+    call = record(
+        run,
+        root,
+        inputs,
+        outputs,
+        adaptations=["padding stripped"],
+        auxiliary={"scores": torch.arange(4, dtype=torch.int8)},
+        generated={"weight": toy.RECIPE.to_json()},
+    )
     workload, entry = call["workload"], call["record"]
     assert workload["axes"] == {"N": 3} and entry["workload"] == workload["uuid"]
     assert workload["inputs"]["scale"] == {"type": "scalar", "value": 0.5}
@@ -52,8 +58,7 @@ def test_a_call_is_stored_whole(run, root):
         assert torch.equal(stored(run, workload["inputs"][name]), inputs[name])
     assert torch.equal(stored(run, entry["outputs"]["y"]), outputs["y"])
     assert stored(run, entry["auxiliary"]["scores"]).tolist() == [0, 1, 2, 3]
-    assert entry["request"] == {"case": "case",
-                                "prompt": "p"} and entry["adaptations"] == ["padding stripped"]
+    assert entry["request"] == {"case": "case", "prompt": "p"} and entry["adaptations"] == ["padding stripped"]
     assert Recipe.from_json(entry["generated"]["weight"]) == toy.RECIPE
     assert sorted(entry["statistics"]) == ["count", "ids", "weight", "x", "y"]
 
@@ -100,8 +105,7 @@ def test_a_call_without_rows_is_kept_and_counted(run, root):
     recorder = Recorder(run.root, root)
     recorder.observe(toy.NAME)
     call = record(run, root, *toy.toy_call(0))
-    assert call["workload"]["axes"] == {"N": 0} and stored(run, call["record"]["outputs"]["y"]).shape == (0,
-                                                                                                          8)
+    assert call["workload"]["axes"] == {"N": 0} and stored(run, call["record"]["outputs"]["y"]).shape == (0, 8)
     assert call["record"]["statistics"]["y"] == {"min": None, "max": None, "zero_share": 0.0, "non_finite": 0}
     run.finish_case("case", [], 0)
     assert run.operator_counts() == {toy.NAME: 1}
@@ -113,18 +117,21 @@ def changed(group: str, name: str, value: object) -> tuple[dict, dict]:
     return inputs, outputs
 
 
-@pytest.mark.parametrize("group,name,value,words", [
-    ("inputs", "x", torch.zeros(3, 9).bfloat16(), "axis K = 8|axis N"),
-    ("inputs", "x", torch.zeros(24).bfloat16(), "input x with axes"),
-    ("inputs", "x", torch.zeros(3, 8), "x \\(3, 8\\) bfloat16; found \\(3, 8\\) float32"),
-    ("inputs", "ids", torch.zeros(3).long(), "found \\(3,\\) int64"),
-    ("inputs", "ids", torch.zeros(4).int(), "axis N = 3; found 4"),
-    ("inputs", "scale", torch.tensor(0.5), "scale None float32; found \\(\\)"),
-    ("inputs", "x", 3.0, "input x with axes"), ("outputs", "y", torch.zeros(2, 8).bfloat16(),
-                                                "found \\(2, 8\\)"),
-    ("outputs", "count", torch.zeros(3), "count \\(3,\\) int32; found \\(3,\\) float32"),
-    ("outputs", "y", 1.0, "found None"),
-])
+@pytest.mark.parametrize(
+    "group,name,value,words",
+    [
+        ("inputs", "x", torch.zeros(3, 9).bfloat16(), "axis K = 8|axis N"),
+        ("inputs", "x", torch.zeros(24).bfloat16(), "input x with axes"),
+        ("inputs", "x", torch.zeros(3, 8), "x \\(3, 8\\) bfloat16; found \\(3, 8\\) float32"),
+        ("inputs", "ids", torch.zeros(3).long(), "found \\(3,\\) int64"),
+        ("inputs", "ids", torch.zeros(4).int(), "axis N = 3; found 4"),
+        ("inputs", "scale", torch.tensor(0.5), "scale None float32; found \\(\\)"),
+        ("inputs", "x", 3.0, "input x with axes"),
+        ("outputs", "y", torch.zeros(2, 8).bfloat16(), "found \\(2, 8\\)"),
+        ("outputs", "count", torch.zeros(3), "count \\(3,\\) int32; found \\(3,\\) float32"),
+        ("outputs", "y", 1.0, "found None"),
+    ],
+)
 def test_other_shapes_and_dtypes_are_refused(run, root, group, name, value, words):
     with pytest.raises(CaptureError, match=words) as caught:
         record(run, root, *changed(group, name, value))
@@ -132,11 +139,16 @@ def test_other_shapes_and_dtypes_are_refused(run, root, group, name, value, word
     assert run.calls() == [] and not (run.root / "blob").exists()
 
 
-@pytest.mark.parametrize("change", [
-    lambda inputs, outputs: inputs.pop("ids"), lambda inputs, outputs: inputs.update(bias=torch.zeros(1)),
-    lambda inputs, outputs: outputs.pop("count"), lambda inputs, outputs: inputs.update(x=inputs.pop("x")),
-    lambda inputs, outputs: outputs.update(z=outputs.pop("y")),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda inputs, outputs: inputs.pop("ids"),
+        lambda inputs, outputs: inputs.update(bias=torch.zeros(1)),
+        lambda inputs, outputs: outputs.pop("count"),
+        lambda inputs, outputs: inputs.update(x=inputs.pop("x")),
+        lambda inputs, outputs: outputs.update(z=outputs.pop("y")),
+    ],
+)
 def test_other_names_or_another_order_are_refused(run, root, change):
     inputs, outputs = toy.toy_call(3)
     change(inputs, outputs)
@@ -172,8 +184,7 @@ def test_an_error_in_a_hook_surfaces_in_the_launcher(run, root):
         recorder.report_error("ToyLayer.forward", error)
     report = json.loads((run.root / "errors" / "0000.json").read_text())
     assert "Traceback" in report["traceback"] and "test_recorder" in report["traceback"]
-    with pytest.raises(CaptureError,
-                       match="^ToyLayer.forward: .* found ValueError: no such weight"):
+    with pytest.raises(CaptureError, match="^ToyLayer.forward: .* found ValueError: no such weight"):
         run.finish_case("case", [], 0)
 
 
@@ -193,14 +204,19 @@ def test_the_recorder_finds_its_run_in_the_environment(run, monkeypatch):
         Recorder.from_environment()
 
 
-@pytest.mark.parametrize("values,expected", [
-    (torch.tensor([1.0, -2.0, 0.0, 0.0]), (-2.0, 1.0, 0.5, 0)),
-    (torch.tensor([math.nan, math.inf, 3.0]), (3.0, 3.0, 0.0, 2)),
-    (torch.tensor([math.nan]), (None, None, 0.0, 1)), (torch.tensor([True, False]), (False, True, 0.5, 0)),
-    (torch.tensor([2**53 + 1, -5]), (-5, 2**53 + 1, 0.0, 0)), (torch.zeros(0), (None, None, 0.0, 0)),
-    (torch.tensor([0.5, 448.0]).to(torch.float8_e4m3fn), (0.5, 448.0, 0.0, 0)),
-    (torch.tensor(3.0).bfloat16(), (3.0, 3.0, 0.0, 0)),
-])
+@pytest.mark.parametrize(
+    "values,expected",
+    [
+        (torch.tensor([1.0, -2.0, 0.0, 0.0]), (-2.0, 1.0, 0.5, 0)),
+        (torch.tensor([math.nan, math.inf, 3.0]), (3.0, 3.0, 0.0, 2)),
+        (torch.tensor([math.nan]), (None, None, 0.0, 1)),
+        (torch.tensor([True, False]), (False, True, 0.5, 0)),
+        (torch.tensor([2**53 + 1, -5]), (-5, 2**53 + 1, 0.0, 0)),
+        (torch.zeros(0), (None, None, 0.0, 0)),
+        (torch.tensor([0.5, 448.0]).to(torch.float8_e4m3fn), (0.5, 448.0, 0.0, 0)),
+        (torch.tensor(3.0).bfloat16(), (3.0, 3.0, 0.0, 0)),
+    ],
+)
 def test_statistics(values, expected):
     found = statistics(values)
     assert (found["min"], found["max"], found["zero_share"], found["non_finite"]) == expected

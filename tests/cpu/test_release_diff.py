@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import toy
-from commands import command, require_one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toy
+from commands import command, require_one_line
 from inference_kernels import release_diff
 
 SCRIPT = "diff_releases.py"
@@ -34,8 +34,7 @@ def compare(pair: tuple[Path, Path]) -> tuple[dict, list[tuple]]:
     assert (result.code, result.err) == (0, "")
     written = json.loads(report.read_text())
     assert {key: value for key, value in written.items() if key != "changes"} == result.summary
-    return result.summary, [(item["kind"], item["name"], item["change"], item["detail"])
-                             for item in written["changes"]]
+    return result.summary, [(item["kind"], item["name"], item["change"], item["detail"]) for item in written["changes"]]
 
 
 def edit(path: Path, change) -> None:
@@ -83,8 +82,11 @@ def test_a_definition_says_which_part_changed(pair):
 
 def test_definitions_and_their_tasks_come_and_go(pair):
     toy.add_definition(pair[1], "toy_other")
-    assert [(kind, change) for kind, _, change, _ in compare(pair)[1]] == \
-        [("definition", "added"), ("tolerance", "added"), ("task", "added")]
+    assert [(kind, change) for kind, _, change, _ in compare(pair)[1]] == [
+        ("definition", "added"),
+        ("tolerance", "added"),
+        ("task", "added"),
+    ]
     assert {change for *_, change, _ in compare(pair[::-1])[1]} == {"removed"}
 
 
@@ -92,8 +94,10 @@ def test_a_workload_takes_its_receipt_hashes_and_shape_along(pair):
     path = pair[1] / "workloads" / "toy" / f"{toy.NAME}.jsonl"
     gone, *kept = rows(path)
     write_rows(path, kept)
-    write_rows(pair[1] / "captures.jsonl", [row for row in rows(pair[1] / "captures.jsonl")
-                                            if row["workload"] != gone["workload"]["uuid"]])
+    write_rows(
+        pair[1] / "captures.jsonl",
+        [row for row in rows(pair[1] / "captures.jsonl") if row["workload"] != gone["workload"]["uuid"]],
+    )
     summary, changes = compare(pair)
     shape = f"N={gone['workload']['axes']['N']}"
     assert ("workload", gone["workload"]["uuid"], "removed", shape) in changes
@@ -122,20 +126,25 @@ def test_solutions_are_compared_by_name(pair):
         (root / "solutions" / "toy").mkdir(parents=True)
         value = {"name": "one", "definition": toy.NAME, "sources": [{"path": "main.py", "content": source}]}
         (root / "solutions" / "toy" / "one.json").write_text(json.dumps(value))
-    (pair[1] / "solutions" / "toy" / \
-     "two.json").write_text(json.dumps({"name": "two", "definition": toy.NAME}))
+    (pair[1] / "solutions" / "toy" / "two.json").write_text(json.dumps({"name": "two", "definition": toy.NAME}))
     assert compare(pair)[1] == [("solution", "one", "changed", "sources"), ("solution", "two", "added", "")]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)),
-       st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)))
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)),
+)
 def test_changes_lead_from_the_old_release_to_the_new_one(old, new):
     """Applied to the old solutions the changes give the new ones, and the reverse comparison mirrors them."""
+
     def release(values: dict) -> dict:
-        files = {f"solutions/{key}.json": json.dumps({"name": key, "definition": "d", "x": value}).encode()
-                 for key, value in values.items()}
+        files = {
+            f"solutions/{key}.json": json.dumps({"name": key, "definition": "d", "x": value}).encode()
+            for key, value in values.items()
+        }
         return release_diff.read_release(files, "here")
+
     changes = release_diff.compare_releases(release(old), release(new))
     result = dict(old)
     for change in changes:
@@ -146,15 +155,22 @@ def test_changes_lead_from_the_old_release_to_the_new_one(old, new):
             result[change.name] = new[change.name]
     assert result == new
     mirrored = {"added": "removed", "removed": "added", "changed": "changed"}
-    assert [(item.name, mirrored[item.change]) for item in changes] == \
-        [(item.name, item.change) for item in release_diff.compare_releases(release(new), release(old))]
+    assert [(item.name, mirrored[item.change]) for item in changes] == [
+        (item.name, item.change) for item in release_diff.compare_releases(release(new), release(old))
+    ]
 
 
-@pytest.mark.parametrize("path, content, fragment", [
-    ("captures.jsonl", "{}\n", "captures.jsonl:1"), ("tasks/x.json", "[]", "tasks/x.json"),
-    ("definitions/toy/x.json", "{", "valid JSON"), ("workloads/toy/x.jsonl",
-     '{"definition": "d"}\n', "x.jsonl:1"),
-    ("captures.jsonl", "\n", "valid JSON"), ("solutions/x.json", '{"name": NaN}', "NaN")])
+@pytest.mark.parametrize(
+    "path, content, fragment",
+    [
+        ("captures.jsonl", "{}\n", "captures.jsonl:1"),
+        ("tasks/x.json", "[]", "tasks/x.json"),
+        ("definitions/toy/x.json", "{", "valid JSON"),
+        ("workloads/toy/x.jsonl", '{"definition": "d"}\n', "x.jsonl:1"),
+        ("captures.jsonl", "\n", "valid JSON"),
+        ("solutions/x.json", '{"name": NaN}', "NaN"),
+    ],
+)
 def test_what_cannot_be_compared_is_one_line(pair, path, content, fragment):
     (pair[1] / path).parent.mkdir(parents=True, exist_ok=True)
     (pair[1] / path).write_text(content)

@@ -9,10 +9,10 @@ import traceback
 from pathlib import Path
 
 import pytest
-import toy
 import torch
-from commands import command
 
+import toy
+from commands import command
 from inference_kernels import definitions, report
 from inference_kernels.definitions import read_definition
 from inference_kernels.errors import CaptureError, EnvironmentMissing, ReplayError
@@ -60,26 +60,38 @@ def test_a_sound_dataset_replays(dataset):
         assert set(result.errors) == {"y", "count"} and "worst" not in result.errors["y"]
 
 
-@pytest.mark.parametrize("source,found", [
-    (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16)[:-1], count"),
-     r"output y \(\d, 8\) bfloat16; found \(\d, 8\)"),
-    (edited("return y.to(torch.bfloat16), count", "return y, count"), "bfloat16; found .* float32"),
-    (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), count.long()"),
-     "output count .* int32; found .* int64"),
-    (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16)"),
-     "2 outputs; found 1 results"),
-    (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), count, y"),
-     "2 outputs; found 3 results"),
-    (edited("return y.to(torch.bfloat16), count", "return None"), "2 outputs; found 1 results"),
-    (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), 5"),
-     "output count .*; found int"),
-    (edited("rows = ids.to(torch.int64)", "rows = ids.to(torch.int64) + 99"),
-     "a reference that runs; found IndexError"),
-    (edited("def run(x, weight, ids, scale)", "def run(x, weight)"), "found TypeError: run\\(\\) takes 2"),
-    (edited("def run(", "def walk("), "found AttributeError"), ("def run(x:", "found SyntaxError"),
-    (edited("import torch\n", "import no_such_package\n"),
-     "found ModuleNotFoundError: No module named 'no_such_package'"),
-])
+@pytest.mark.parametrize(
+    "source,found",
+    [
+        (
+            edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16)[:-1], count"),
+            r"output y \(\d, 8\) bfloat16; found \(\d, 8\)",
+        ),
+        (edited("return y.to(torch.bfloat16), count", "return y, count"), "bfloat16; found .* float32"),
+        (
+            edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), count.long()"),
+            "output count .* int32; found .* int64",
+        ),
+        (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16)"), "2 outputs; found 1 results"),
+        (
+            edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), count, y"),
+            "2 outputs; found 3 results",
+        ),
+        (edited("return y.to(torch.bfloat16), count", "return None"), "2 outputs; found 1 results"),
+        (edited("return y.to(torch.bfloat16), count", "return y.to(torch.bfloat16), 5"), "output count .*; found int"),
+        (
+            edited("rows = ids.to(torch.int64)", "rows = ids.to(torch.int64) + 99"),
+            "a reference that runs; found IndexError",
+        ),
+        (edited("def run(x, weight, ids, scale)", "def run(x, weight)"), "found TypeError: run\\(\\) takes 2"),
+        (edited("def run(", "def walk("), "found AttributeError"),
+        ("def run(x:", "found SyntaxError"),
+        (
+            edited("import torch\n", "import no_such_package\n"),
+            "found ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+    ],
+)
 def test_a_wrong_reference_is_an_error_of_each_workload_and_not_a_crash(root, source, found):
     with_reference(root, source)
     results = statuses(root)
@@ -120,8 +132,7 @@ def test_validation_names_the_workload_whose_reference_overflows(tmp_path):
         toy.play_case(run, root, f"rows{rows}", rows)
     results = list(validate_run(run, root, "cpu"))
     failed = next(result for result in results if result.status != "pass")
-    with pytest.raises(CaptureError,
-                       match=f"1 outside; {toy.NAME} {failed.workload}: y: .* non-finite") as caught:
+    with pytest.raises(CaptureError, match=f"1 outside; {toy.NAME} {failed.workload}: y: .* non-finite") as caught:
         require_passed(results, str(run.root))
     assert "solution" not in str(caught.value)
     assert json.loads((run.root / "validation" / f"{failed.workload}.json").read_text())["passed"] is False
@@ -194,14 +205,19 @@ def test_broken_trees_give_an_error_per_workload_or_one_line(root):
     assert (one, two) == ("error", "error") and "a truncated file" in why_one and "a path inside" in why_two
 
 
-@pytest.mark.parametrize("name,line,words", [
-    ("captures.jsonl", "{}", "captures.jsonl:3: expected a capture record"),
-    ("captures.jsonl", "x", "captures.jsonl:3: expected valid JSON"),
-    (f"workloads/toy/{toy.NAME}.jsonl", "{}", ":3: expected a workload of"),
-    (f"workloads/toy/{toy.NAME}.jsonl", '{"workload": 3}', ":3: expected"),
-])
-@pytest.mark.parametrize("script,option", [("capture_inputs.py", "--replay-root"),
-                                           ("materialize_seeded.py", "--root"), ("verify.py", "--root")])
+@pytest.mark.parametrize(
+    "name,line,words",
+    [
+        ("captures.jsonl", "{}", "captures.jsonl:3: expected a capture record"),
+        ("captures.jsonl", "x", "captures.jsonl:3: expected valid JSON"),
+        (f"workloads/toy/{toy.NAME}.jsonl", "{}", ":3: expected a workload of"),
+        (f"workloads/toy/{toy.NAME}.jsonl", '{"workload": 3}', ":3: expected"),
+    ],
+)
+@pytest.mark.parametrize(
+    "script,option",
+    [("capture_inputs.py", "--replay-root"), ("materialize_seeded.py", "--root"), ("verify.py", "--root")],
+)
 def test_broken_records_stop_every_reader_with_their_line(root, script, option, name, line, words):
     with open(root / name, "a") as stream:
         stream.write(line + "\n")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import SCRIPTS, command
 
+from commands import SCRIPTS, command
 from inference_kernels.definitions import definition_files, read_definition, var_axes
 from inference_kernels.native import check_native, load_trace_set
 from inference_kernels.pack import out_of_sync
@@ -69,15 +69,19 @@ def test_no_evaluator_of_the_native_benchmark_is_chosen_by_a_name():
     for path in LIVE:
         definition = read_definition(path)
         assert definition["op_type"] != "sampling"
-        assert not any(word in path.stem for word in ("moe_fp8_block_scale", "dsa_topk_indexer",
-                                                      "dsa_sparse_attention_h16"))
+        assert not any(
+            word in path.stem for word in ("moe_fp8_block_scale", "dsa_topk_indexer", "dsa_sparse_attention_h16")
+        )
 
 
 def test_the_native_loader_takes_the_tree():
     traces = load_trace_set(REPOSITORY)
     assert sorted(traces.definitions) == sorted(path.stem for path in LIVE)
-    lines = [json.loads(line) for path in (REPOSITORY / "workloads").glob("*/*.jsonl")
-             for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in (REPOSITORY / "workloads").glob("*/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert sum(len(found) for found in traces.workloads.values()) == len(lines)
 
 

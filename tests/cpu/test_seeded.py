@@ -9,22 +9,35 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_kernels.seeded import (LANE_SUM_STD, Recipe, RecipeError, exact_values, gives_bytes,
-                                      recipe_bytes, recipe_chunks, recipe_for_std, round_to_bfloat16)
+from inference_kernels.seeded import (
+    LANE_SUM_STD,
+    Recipe,
+    RecipeError,
+    exact_values,
+    gives_bytes,
+    recipe_bytes,
+    recipe_chunks,
+    recipe_for_std,
+    round_to_bfloat16,
+)
 
 GOLDEN = [
-    (Recipe(0, "transformer/transformer_blocks.0.attn.to_q.weight", (4096, 4096), "bfloat16", 55, 27),
-     "9e420bbd2e9e0ed2bb64b18e50f6f2d198adbe24781c78192e6c0bb8042035ac"),
-    (Recipe(7, "vae/decoder.conv_in.weight", (16, 64, 3, 3), "bfloat16", 33, 24),
-     "850b04356b19f862a2043ddf3ce9b05d4570885b11500f3c940942fe8184b011"),
-    (Recipe(42, "a", (1001,), "float32", 64, 20),
-     "08d1f2e18e639de5d5f86dcdafcb853ec371ebb285d883a75e15ae5792e6df5b"),
+    (
+        Recipe(0, "transformer/transformer_blocks.0.attn.to_q.weight", (4096, 4096), "bfloat16", 55, 27),
+        "9e420bbd2e9e0ed2bb64b18e50f6f2d198adbe24781c78192e6c0bb8042035ac",
+    ),
+    (
+        Recipe(7, "vae/decoder.conv_in.weight", (16, 64, 3, 3), "bfloat16", 33, 24),
+        "850b04356b19f862a2043ddf3ce9b05d4570885b11500f3c940942fe8184b011",
+    ),
+    (Recipe(42, "a", (1001,), "float32", 64, 20), "08d1f2e18e639de5d5f86dcdafcb853ec371ebb285d883a75e15ae5792e6df5b"),
 ]
 
 
 def sample(**changes) -> Recipe:
-    return Recipe(**{"seed": 3, "tensor": "t", "shape": (50_000,), "dtype": "float32", "multiplier": 41,
-                     "shift": 22, **changes})
+    return Recipe(
+        **{"seed": 3, "tensor": "t", "shape": (50_000,), "dtype": "float32", "multiplier": 41, "shift": 22, **changes}
+    )
 
 
 @pytest.mark.parametrize("recipe, digest", GOLDEN, ids=lambda value: getattr(value, "tensor", ""))
@@ -84,8 +97,9 @@ def test_gives_bytes_compares_all_of_them():
 
 
 def test_seed_and_name_select_different_streams():
-    streams = {recipe_bytes(sample(shape=(8,), **change))
-               for change in ({}, {"seed": 4}, {"tensor": "u"}, {"tensor": "t2"})}
+    streams = {
+        recipe_bytes(sample(shape=(8,), **change)) for change in ({}, {"seed": 4}, {"tensor": "u"}, {"tensor": "t2"})
+    }
     assert len(streams) == 4
 
 
@@ -103,11 +117,20 @@ def test_json_round_trip():
     assert Recipe.from_json(recipe.to_json()) == recipe
 
 
-@pytest.mark.parametrize("change, word", [
-    ({"generator": "mersenne"}, "philox-uniform-sum-v1"), ({"colour": 1}, "colour"),
-    ({"multiplier": 65}, "65"), ({"dtype": "float16"}, "float16"), ({"shift": -1}, "-1"),
-    ({"shape": [-1]}, "-1"), ({"seed": True}, "True"), ({"shape": "12"}, "12"), ({"tensor": ""}, "''"),
-])
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"generator": "mersenne"}, "philox-uniform-sum-v1"),
+        ({"colour": 1}, "colour"),
+        ({"multiplier": 65}, "65"),
+        ({"dtype": "float16"}, "float16"),
+        ({"shift": -1}, "-1"),
+        ({"shape": [-1]}, "-1"),
+        ({"seed": True}, "True"),
+        ({"shape": "12"}, "12"),
+        ({"tensor": ""}, "''"),
+    ],
+)
 def test_bad_recipes_are_refused_by_name(change, word):
     with pytest.raises(RecipeError, match=word):
         Recipe.from_json({**sample().to_json(), **change})

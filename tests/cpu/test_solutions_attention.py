@@ -6,19 +6,22 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from cpu.reference_checks import normal
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cpu.reference_checks import normal
 from inference_kernels.files import read_json
 from solution_loader import load_solution
 
 DENSE = {f"dense_attention_noncausal_h32_d{dim}": dim for dim in (128, 64)}
 EMPTY = "block_causal_attention_empty_prefix_h32_d128"
 CACHED = "block_causal_attention_cached_prefix_h32_d128"
-WINDOWS = {"neighborhood_attention_3d_h32_d64_w3x7x7": (3, 7, 7),
-           "neighborhood_attention_3d_h16_d64_w3x7x7": (3, 7, 7),
-           "neighborhood_attention_3d_h8_d64_w3x5x5": (3, 5, 5),
-           "neighborhood_attention_3d_h4_d64_w11x11x11": (11, 11, 11)}
+WINDOWS = {
+    "neighborhood_attention_3d_h32_d64_w3x7x7": (3, 7, 7),
+    "neighborhood_attention_3d_h16_d64_w3x7x7": (3, 7, 7),
+    "neighborhood_attention_3d_h8_d64_w3x5x5": (3, 5, 5),
+    "neighborhood_attention_3d_h4_d64_w11x11x11": (11, 11, 11),
+}
 HEADS = 2  # the interpreter is slow: kernels and references run with two heads
 LAYOUT = [(130, True), (37, False), (9, True), (150, False)]  # rows, is text: a prefix and its target
 FIRST, SMALL_WINDOW, LARGE_WINDOW = (list(WINDOWS)[i] for i in (0, 2, 3))
@@ -63,12 +66,14 @@ def assert_passes(name: str, actual: torch.Tensor, expected: torch.Tensor, repos
 @pytest.fixture
 def pair(reference):
     """pair(prefix, name, heads) -> the solution's module and the reference, both with that many heads."""
+
     def load(prefix: str, name: str, heads: int = HEADS):
         module, run = load_solution(f"{prefix}_{name}"), reference(name)
         module.H = run.__globals__["H"] = heads
         if name in WINDOWS and prefix == "triton":  # the interpreter's time goes by programs and blocks
             module.TILE, module.BLOCK_N = ((4, 8, 8), 2048) if module.WINDOW[0] == 11 else (module.TILE, 512)
         return module, run
+
     return load
 
 
@@ -79,11 +84,11 @@ def check(pair, repository):
         before = [x.clone() for x in inputs]
         assert_passes(name, module.run(*inputs), run(*inputs), repository)
         assert all(torch.equal(x, y) for x, y in zip(inputs, before))
+
     return run_both
 
 
-@pytest.mark.parametrize("B, Nq, Nk", [(1, 1, 1), (2, 130, 131), (1, 3, 600)],
-                         ids=["one", "odd", "split over keys"])
+@pytest.mark.parametrize("B, Nq, Nk", [(1, 1, 1), (2, 130, 131), (1, 3, 600)], ids=["one", "odd", "split over keys"])
 @pytest.mark.parametrize("name", DENSE)
 def test_dense_kernel(check, name, B, Nq, Nk):
     dim = DENSE[name]
@@ -102,8 +107,11 @@ def test_few_queries_split_the_keys(monkeypatch):
     assert [grid[2] for grid in grids] == [2, 1]
 
 
-@pytest.mark.parametrize("layout", [LAYOUT, [(1, True)], [(5, False), (3, True), (70, False)]],
-                         ids=["text and images", "one row", "image first"])
+@pytest.mark.parametrize(
+    "layout",
+    [LAYOUT, [(1, True)], [(5, False), (3, True), (70, False)]],
+    ids=["text and images", "one row", "image first"],
+)
 def test_block_causal_kernel(check, layout):
     kv_end = kv_end_of(layout)
     qkv = [normal(len(kv_end), HEADS, 128, seed=i) for i in range(3)]
@@ -127,8 +135,10 @@ def test_prefix_kernel(check, T, P):
 
 
 @pytest.mark.parametrize("prefix", ["triton", "torch"])
-@pytest.mark.parametrize("name, shape", [(FIRST, (2, 3, 7, 7)), (FIRST, (1, 4, 9, 10)),
-                                         (SMALL_WINDOW, (1, 5, 6, 9)), (LARGE_WINDOW, (1, 11, 12, 11))])
+@pytest.mark.parametrize(
+    "name, shape",
+    [(FIRST, (2, 3, 7, 7)), (FIRST, (1, 4, 9, 10)), (SMALL_WINDOW, (1, 5, 6, 9)), (LARGE_WINDOW, (1, 11, 12, 11))],
+)
 def test_neighborhood_kernel(check, prefix, name, shape):
     check(prefix, name, neighborhood_inputs(*shape, HEADS))
 
@@ -162,8 +172,9 @@ def test_a_prepared_launch_follows_changed_values(pair, repository, prefix, name
 def test_siblings_differ_only_in_constants(repository, names, constants):
     prefixes = ("triton", "sglang") + (("torch", "natten") if names is WINDOWS else ())
     for prefix in prefixes:
-        sources = [path.read_text() for name in names
-                   for path in (repository / "solutions").glob(f"*/{prefix}_{name}/main.py")]
+        sources = [
+            path.read_text() for name in names for path in (repository / "solutions").glob(f"*/{prefix}_{name}/main.py")
+        ]
         plain = {re.sub(rf"^((?:{constants})\b.*=).*$", r"\1", text, flags=re.M) for text in sources}
         assert len(sources) == len(names) and len(plain) == 1
 
@@ -187,8 +198,9 @@ def stand_in(monkeypatch, path: str, **members) -> None:
         name = ".".join(parts[:count])
         monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
         if count > 1:
-            monkeypatch.setattr(sys.modules[".".join(parts[:count - 1])], parts[count - 1],
-                                sys.modules[name], raising=False)
+            monkeypatch.setattr(
+                sys.modules[".".join(parts[: count - 1])], parts[count - 1], sys.modules[name], raising=False
+            )
     for name, value in members.items():
         monkeypatch.setattr(sys.modules[path], name, value, raising=False)
 
@@ -196,7 +208,7 @@ def stand_in(monkeypatch, path: str, **members) -> None:
 @pytest.mark.parametrize("name", [*DENSE, EMPTY, CACHED])
 def test_engine_attention_adapter(monkeypatch, check, name):
     def backend(**options):
-        assert options["softmax_scale"] == options["head_size"]**-0.5 and not options["causal"]
+        assert options["softmax_scale"] == options["head_size"] ** -0.5 and not options["causal"]
         return SimpleNamespace(forward=sdpa)
 
     def additive(mask, dtype, device):
@@ -238,11 +250,20 @@ def test_flex_attention_adapter(monkeypatch, check):
     def flex(q, k, v, block_mask, scale):
         assert block_mask == ((4, 5, 5), (3, 5, 5)) and scale == 1.0
         grid = (1, 4, 5, 5, HEADS, 64)
-        return load_solution(f"torch_{name}").run(*(x.transpose(1, 2).reshape(grid) for x in (q, k, v))) \
-            .flatten(1, 3).transpose(1, 2)
+        return (
+            load_solution(f"torch_{name}")
+            .run(*(x.transpose(1, 2).reshape(grid) for x in (q, k, v)))
+            .flatten(1, 3)
+            .transpose(1, 2)
+        )
 
-    stand_in(monkeypatch, DECODER, _na3d=lambda: None, _flex_attention_fn=lambda: flex,
-             _neighborhood_block_mask=lambda t, y, x, window, device: ((t, y, x), window))
+    stand_in(
+        monkeypatch,
+        DECODER,
+        _na3d=lambda: None,
+        _flex_attention_fn=lambda: flex,
+        _neighborhood_block_mask=lambda t, y, x, window, device: ((t, y, x), window),
+    )
     check("sglang", name, [q, k, v])
 
 
@@ -258,24 +279,32 @@ def test_sparse_blocks_of_flash_attention_4(monkeypatch, block_m):
     assert sparse.block_size == (block_m, 128) and sparse.mask_block_idx.dtype == torch.int32
     for block, rows in enumerate(visible.split(block_m)):
         tiles = rows.view(len(rows), 8, 128).transpose(0, 1).flatten(1)
-        full = sparse.full_block_idx[0, 0, block, :sparse.full_block_cnt[0, 0, block]].tolist()
-        masked = sparse.mask_block_idx[0, 0, block, :sparse.mask_block_cnt[0, 0, block]].tolist()
+        full = sparse.full_block_idx[0, 0, block, : sparse.full_block_cnt[0, 0, block]].tolist()
+        masked = sparse.mask_block_idx[0, 0, block, : sparse.mask_block_cnt[0, 0, block]].tolist()
         assert full == tiles.all(1).nonzero().flatten().tolist()
         assert masked == (tiles.any(1) & ~tiles.all(1)).nonzero().flatten().tolist()
 
 
 # What the adapters use of the pinned engine.
 
-@pytest.mark.parametrize("path, parameters", [
-    *((f"{BACKENDS}.{owner}.__init__", "num_heads head_size causal softmax_scale") for owner in (
-        "sdpa.SDPAImpl", "sdpa.DynamicCudnnSDPAImpl", "flash_attn.FlashAttentionImpl")),
-    *((f"{BACKENDS}.{owner}.forward", "self query key value attn_metadata") for owner in (
-        "sdpa.SDPAImpl", "sdpa.DynamicCudnnSDPAImpl", "flash_attn.FlashAttentionImpl")),
-    (f"{ENGINE}.layers.attention.layer.prepare_sdpa_mask", "mask dtype device"),
-    (f"{DECODER}._na3d", ""),
-    (f"{DECODER}._flex_attention_fn", ""),
-    (f"{DECODER}._neighborhood_block_mask", "num_frames height width kernel_size device"),
-])
+
+@pytest.mark.parametrize(
+    "path, parameters",
+    [
+        *(
+            (f"{BACKENDS}.{owner}.__init__", "num_heads head_size causal softmax_scale")
+            for owner in ("sdpa.SDPAImpl", "sdpa.DynamicCudnnSDPAImpl", "flash_attn.FlashAttentionImpl")
+        ),
+        *(
+            (f"{BACKENDS}.{owner}.forward", "self query key value attn_metadata")
+            for owner in ("sdpa.SDPAImpl", "sdpa.DynamicCudnnSDPAImpl", "flash_attn.FlashAttentionImpl")
+        ),
+        (f"{ENGINE}.layers.attention.layer.prepare_sdpa_mask", "mask dtype device"),
+        (f"{DECODER}._na3d", ""),
+        (f"{DECODER}._flex_attention_fn", ""),
+        (f"{DECODER}._neighborhood_block_mask", "num_frames height width kernel_size device"),
+    ],
+)
 def test_the_engine_has_what_the_adapters_call(engine, path, parameters):
     found = [name for name in engine.parameters(path) if name != "self" or "self" in parameters]
-    assert found[:len(parameters.split())] == parameters.split()
+    assert found[: len(parameters.split())] == parameters.split()

@@ -6,13 +6,13 @@ import json
 import pytest
 import torch
 from engine_source import require_known_calls
-from solution_loader import REPOSITORY, load_solution
 
 from cpu.reference_checks import normal
 from cpu.test_expert_router import assert_routed, routed
 from cpu.test_expert_router import real_case as router_case
 from cpu.test_mixed_mla import SCALE, int32
 from cpu.test_mixed_mla import real_case as decode_case
+from solution_loader import REPOSITORY, load_solution
 
 SPARSE = "sparse_mla_prefill_bf16_h64_d512_s"
 MIXED = "mixed_mla_decode_fp8_fp4_h64_d512_w128_c512"

@@ -7,14 +7,13 @@ from types import ModuleType
 
 import pytest
 import torch
-from solution_loader import REPOSITORY, load_solution
 
 from cpu.definition_checks import constants
 from cpu.reference_checks import normal
 from cpu.test_grouped_gemm import make_inputs
+from solution_loader import REPOSITORY, load_solution
 
-DENSE = ["dense_gemm_bf16_nt_n4096_k4096", "dense_gemm_bf16_nt_n12288_k4096",
-         "dense_gemm_bf16_nt_n4096_k12288"]
+DENSE = ["dense_gemm_bf16_nt_n4096_k4096", "dense_gemm_bf16_nt_n12288_k4096", "dense_gemm_bf16_nt_n4096_k12288"]
 GROUPED = ["grouped_gemm_fp8_fp4_e384_n4608_k5120_g32", "grouped_gemm_fp8_fp4_e384_n5120_k2304_g32"]
 SMALL = dict(E=5, N=256, K=256)
 SEGMENTS = [[3], [0, 0, 2, 2, 2, 3, 4], [1] * 17 + [4] * 20]
@@ -111,6 +110,7 @@ def test_a_tile_writes_its_own_rows_only(monkeypatch):
             def launch(*arguments):
                 whole[grid](*arguments)
                 arguments[4][-1] = 1
+
             return launch
 
     monkeypatch.setattr(solution, "_rows_and_plan", FirstTile())
@@ -122,14 +122,15 @@ def test_a_tile_writes_its_own_rows_only(monkeypatch):
 def decoded_weights(solution, codes, scales):
     """float32 [E, N, K] by the torch solution's own tables."""
     pairs = solution.byte_pairs(codes.device)
-    return torch.stack([solution.scaled(pairs[x.view(torch.uint8).int()].flatten(-2), s).float()
-                        for x, s in zip(codes, scales)])
+    return torch.stack(
+        [solution.scaled(pairs[x.view(torch.uint8).int()].flatten(-2), s).float() for x, s in zip(codes, scales)]
+    )
 
 
 def multiply_segments(x, weights, d, layout):
     """What both libraries do; rows of an expert start at multiples of the alignment, others are not read."""
     for first in range(0, len(layout), ALIGNMENT):
-        assert layout[first:first + ALIGNMENT].unique().numel() <= 2
+        assert layout[first : first + ALIGNMENT].unique().numel() <= 2
     for i in (layout >= 0).nonzero().flatten().tolist():
         assert layout[i - i % ALIGNMENT] == layout[i]
         d[i] = weights[layout[i]].float() @ x[i].float()
@@ -195,19 +196,31 @@ def test_measured_tables_cover_every_size():
             assert limits == sorted(limits) and limits[-1] == sys.maxsize
 
 
-@pytest.mark.parametrize("kind, names", [("triton", DENSE), ("sglang", DENSE), ("torch", GROUPED),
-                                         ("triton", GROUPED), ("sglang", GROUPED), ("deepgemm", GROUPED)])
+@pytest.mark.parametrize(
+    "kind, names",
+    [
+        ("triton", DENSE),
+        ("sglang", DENSE),
+        ("torch", GROUPED),
+        ("triton", GROUPED),
+        ("sglang", GROUPED),
+        ("deepgemm", GROUPED),
+    ],
+)
 def test_solutions_of_a_family_are_one_source(kind, names):
     files = [next((REPOSITORY / "solutions").glob(f"*/{kind}_{name}/main.py")) for name in names]
     assert len({file.read_text() for file in files}) == 1
 
 
-@pytest.mark.parametrize("path, parameters", [
-    (f"{LINEAR}.UnquantizedLinearMethod.apply", ["self", "layer", "x", "bias"]),
-    (f"{ENTRYPOINT}.get_contiguous_layout_alignment", ["expected_m", "num_groups"]),
-    (f"{ENTRYPOINT}.contiguous_layout_alignment_scope", ["alignment"]),
-    (f"{ENTRYPOINT}.grouped_gemm_nt_f8f8bf16_contig",
-     ["lhs", "rhs", "out", "m_indices", "recipe_a", "recipe_b"])])
+@pytest.mark.parametrize(
+    "path, parameters",
+    [
+        (f"{LINEAR}.UnquantizedLinearMethod.apply", ["self", "layer", "x", "bias"]),
+        (f"{ENTRYPOINT}.get_contiguous_layout_alignment", ["expected_m", "num_groups"]),
+        (f"{ENTRYPOINT}.contiguous_layout_alignment_scope", ["alignment"]),
+        (f"{ENTRYPOINT}.grouped_gemm_nt_f8f8bf16_contig", ["lhs", "rhs", "out", "m_indices", "recipe_a", "recipe_b"]),
+    ],
+)
 def test_the_engine_has_the_functions_that_the_adapters_call(engine, path, parameters):
     assert engine.parameters(path) == parameters
 
@@ -215,5 +228,4 @@ def test_the_engine_has_the_functions_that_the_adapters_call(engine, path, param
 def test_the_engine_calls_deep_gemm_by_the_names_used_here(engine):
     tree = engine.tree(ENTRYPOINT.replace(".", "/") + ".py")
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert names >= {"bf16_gemm_nt", "m_grouped_bf16_gemm_nt_contiguous",
-                     "get_mk_alignment_for_contiguous_layout"}
+    assert names >= {"bf16_gemm_nt", "m_grouped_bf16_gemm_nt_contiguous", "get_mk_alignment_for_contiguous_layout"}

@@ -9,10 +9,7 @@ import math
 import library_stand_ins
 import pytest
 import torch
-from inference_kernels.compare import compare
-from inference_kernels.tasks import read_task
 from engine_source import require_known_calls
-from solution_loader import REPOSITORY, load_solution
 
 from cpu.qwen_tools import noise, page_table
 from cpu.test_gdn import DECODE, PREFILL
@@ -24,10 +21,16 @@ from cpu.test_sparse_gqa import select as select_blocks
 from cpu.test_sparse_index import NAME as INDEX
 from cpu.test_sparse_index import make_inputs as index_inputs
 from cpu.test_sparse_index import published_rows
+from inference_kernels.compare import compare
+from inference_kernels.tasks import read_task
+from solution_loader import REPOSITORY, load_solution
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value) encountered")
-SOLUTIONS = sorted(path.parent.name for family in ("gdn", "sparse_gqa", "sparse_index")
-                   for path in (REPOSITORY / "solutions" / family).glob("*/main.py"))
+SOLUTIONS = sorted(
+    path.parent.name
+    for family in ("gdn", "sparse_gqa", "sparse_index")
+    for path in (REPOSITORY / "solutions" / family).glob("*/main.py")
+)
 
 
 def kinds(definition: str) -> list[str]:
@@ -159,8 +162,14 @@ def test_index_near_tie_inside_float32(reference):
     q, keys = torch.zeros(1, 4, 128), noise(6, 1, 1, 128).expand(pages, 16, 128).clone()
     q[:] = noise(7, 1, 4, 128)
     keys[..., 0] += 2.0**-9 * torch.randint(0, 3, keys.shape[:-1], generator=torch.Generator().manual_seed(8))
-    inputs = (q.bfloat16(), keys.bfloat16(), table, torch.tensor([2400], dtype=torch.int32),
-              torch.tensor([0], dtype=torch.int32), torch.tensor([2399], dtype=torch.int32))
+    inputs = (
+        q.bfloat16(),
+        keys.bfloat16(),
+        table,
+        torch.tensor([2400], dtype=torch.int32),
+        torch.tensor([0], dtype=torch.int32),
+        torch.tensor([2399], dtype=torch.int32),
+    )
     check("triton", INDEX, reference, inputs)
 
 

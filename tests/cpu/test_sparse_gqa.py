@@ -36,15 +36,15 @@ def oracle(q, k_cache, v_cache, block_ids, pages, seq_lens, query_seq, query_pos
 
 def visible(selected, position):
     """Positions up to `position` whose block is selected, or is not complete yet."""
-    return [j for j in range(position + 1)
-            if j // BLOCK in selected or j // BLOCK * BLOCK + BLOCK - 1 > position]
+    return [j for j in range(position + 1) if j // BLOCK in selected or j // BLOCK * BLOCK + BLOCK - 1 > position]
 
 
 def select(rows, slots, seed, share):
     """About `share` of the complete blocks of each row, at most `slots`: [ids, ...] in increasing order."""
     counts = [(position + 1) // BLOCK for _, position in rows]
-    return [sorted(shuffled(count, seed + t)[: min(slots, round(share * count))].tolist())
-            for t, count in enumerate(counts)]
+    return [
+        sorted(shuffled(count, seed + t)[: min(slots, round(share * count))].tolist()) for t, count in enumerate(counts)
+    ]
 
 
 def make_inputs(rows, lengths, page_size, seed, selected, slots=512, heads=24, kv_heads=2, dim=256):
@@ -62,8 +62,17 @@ def make_inputs(rows, lengths, page_size, seed, selected, slots=512, heads=24, k
         if not any((s, j) in read for j in range(column * page_size, (column + 1) * page_size)):
             table[s, column] = -1
     block_ids = torch.tensor([ids + [-1] * (slots - len(ids)) for ids in selected], dtype=torch.int32)
-    return (noise(seed, len(rows), heads, dim).bfloat16(), k_cache.bfloat16(), v_cache.bfloat16(), block_ids,
-            table, int32(*lengths), int32(*(s for s, _ in rows)), int32(*(p for _, p in rows)), SCALE)
+    return (
+        noise(seed, len(rows), heads, dim).bfloat16(),
+        k_cache.bfloat16(),
+        v_cache.bfloat16(),
+        block_ids,
+        table,
+        int32(*lengths),
+        int32(*(s for s, _ in rows)),
+        int32(*(p for _, p in rows)),
+        SCALE,
+    )
 
 
 def small_inputs(rows, lengths, page_size, seed, share=0.6):
@@ -79,8 +88,10 @@ def published_inputs(rows, lengths, seed, share):
 def cases():
     """(inputs, exact output) of calls that together show every rule."""
     rows = [(s, p) for s, p in ((0, 2303), (1, 6), (0, 2200), (1, 7), (0, 1022), (2, 0))]
-    calls = [published_inputs(rows, [2304, 9, 1], seed=1, share=0.95),
-             make_inputs([(0, 30)], [31], 8, 2, [[2, 5]], slots=4, heads=2, dim=8)]
+    calls = [
+        published_inputs(rows, [2304, 9, 1], seed=1, share=0.95),
+        make_inputs([(0, 30)], [31], 8, 2, [[2, 5]], slots=4, heads=2, dim=8),
+    ]
     lengths = [23, 9]
     rows = [(s, p) for s, length in enumerate(lengths) for p in range(length)]
     calls += [small_inputs(rows, lengths, page_size, seed=page_size) for page_size in (4, 8)]
@@ -104,8 +115,13 @@ def test_mutations_are_caught(definition, label, old, new):
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**16), lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
-       page_size=st.sampled_from([4, 8, 12, 64]), share=st.floats(0, 1), data=st.data())
+@given(
+    seed=st.integers(0, 2**16),
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    page_size=st.sampled_from([4, 8, 12, 64]),
+    share=st.floats(0, 1),
+    data=st.data(),
+)
 def test_any_layout(reference, seed, lengths, page_size, share, data):
     sequences = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=5))
     rows = [(s, data.draw(st.integers(0, lengths[s] - 1))) for s in sequences]
@@ -118,16 +134,23 @@ def test_any_layout(reference, seed, lengths, page_size, share, data):
 def test_slot_order_page_order_and_row_order_do_not_matter(reference, seed):
     """The -1 slots may stand anywhere; only the order of float32 sums changes."""
     rows, lengths = [(i % 2, 30 + i % 5) for i in range(8)], [40, 36]
-    q, k_cache, v_cache, block_ids, table, seq_lens, query_seq, query_pos, scale = \
-        small_inputs(rows, lengths, 8, seed)
+    q, k_cache, v_cache, block_ids, table, seq_lens, query_seq, query_pos, scale = small_inputs(rows, lengths, 8, seed)
     pages, order = shuffled(len(k_cache), seed + 1), shuffled(len(rows), seed + 2)
     new_k, new_v = torch.empty_like(k_cache), torch.empty_like(v_cache)
     new_k[pages], new_v[pages] = k_cache, v_cache
     run, slots = reference(NAME), shuffled(block_ids.shape[1], seed + 3)
     expected = run(q, k_cache, v_cache, block_ids, table, seq_lens, query_seq, query_pos, scale)
-    result = run(q[order], new_k, new_v, block_ids[order][:, slots],
-                 torch.where(table >= 0, pages[table.long()].int(), -1), seq_lens, query_seq[order],
-                 query_pos[order], scale)
+    result = run(
+        q[order],
+        new_k,
+        new_v,
+        block_ids[order][:, slots],
+        torch.where(table >= 0, pages[table.long()].int(), -1),
+        seq_lens,
+        query_seq[order],
+        query_pos[order],
+        scale,
+    )
     torch.testing.assert_close(result, expected[order], rtol=2**-7, atol=1e-6)
 
 
@@ -139,7 +162,8 @@ def test_full_selection_is_dense_causal_attention(reference):
     pages = table[0, :1].long()
     keys, values = (x[pages].flatten(0, 1)[:length].double().transpose(0, 1) for x in (k_cache, v_cache))
     exact = torch.nn.functional.scaled_dot_product_attention(
-        q.double().transpose(0, 1), keys, values, is_causal=True, scale=SCALE, enable_gqa=True)
+        q.double().transpose(0, 1), keys, values, is_causal=True, scale=SCALE, enable_gqa=True
+    )
     assert_rounded_once(reference(NAME)(*inputs), exact.transpose(0, 1))
 
 
@@ -207,11 +231,16 @@ def test_constraints(definition):
     assert broken_rules(definition(NAME), good) == []
     last_page = int(good[7][0]) // 64
     for which, index, value, rule in [
-            (3, (0, 0), -1, ">= 0) & (block_ids"), (3, (0, 9), 0, "> block_ids[:, :-1]"),
-            (3, (2, 0), 1, "< (query_pos[:, None] + 1)"), (6, 1, 2, "< num_seqs"),
-            (7, 3, 8, "< seq_lens[query_seq]"), (4, (1, 0), -1, "block_ids * block_size"),
-            (4, (0, last_page), -1, "% block_size == 0)"), (4, (0, 0), 99, "< num_pages"),
-            (5, 1, 9999, "<= max_pages")]:
+        (3, (0, 0), -1, ">= 0) & (block_ids"),
+        (3, (0, 9), 0, "> block_ids[:, :-1]"),
+        (3, (2, 0), 1, "< (query_pos[:, None] + 1)"),
+        (6, 1, 2, "< num_seqs"),
+        (7, 3, 8, "< seq_lens[query_seq]"),
+        (4, (1, 0), -1, "block_ids * block_size"),
+        (4, (0, last_page), -1, "% block_size == 0)"),
+        (4, (0, 0), 99, "< num_pages"),
+        (5, 1, 9999, "<= max_pages"),
+    ]:
         inputs = [x.clone() if isinstance(x, torch.Tensor) else x for x in good]
         inputs[which][index] = value
         assert any(rule in broken for broken in broken_rules(definition(NAME), inputs)), rule

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpu.mutations_sparse_index import MUTATIONS, NAME
-from cpu.qwen_tools import (broken_rules, caught, constants, int32, largest_temporary, noise, page_table,
-                            shuffled)
+from cpu.qwen_tools import broken_rules, caught, constants, int32, largest_temporary, noise, page_table, shuffled
 from cpu.reference_checks import mutated_reference
 
 BLOCK = 4
@@ -50,8 +49,14 @@ def make_inputs(rows, lengths, page_size, seed, heads=4, dim=128, values=None):
     owned = [(s, n) for s, count in enumerate(blocks) for n in range(count)]
     for (s, n), entry in zip(owned, entries):
         k_cache[table[s, n // page_size], n % page_size] = entry
-    return (q.bfloat16(), k_cache.bfloat16(), table, int32(*lengths),
-            int32(*(s for s, _ in rows)), int32(*(p for _, p in rows)))
+    return (
+        q.bfloat16(),
+        k_cache.bfloat16(),
+        table,
+        int32(*lengths),
+        int32(*(s for s, _ in rows)),
+        int32(*(p for _, p in rows)),
+    )
 
 
 def check_case(run, inputs, expected, topk):
@@ -105,9 +110,14 @@ def test_mutations_are_caught(definition, label, old, new):
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**16), lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4),
-       page_size=st.integers(1, 9), values=st.sampled_from([None, 1, 3]), topk=st.integers(1, 9),
-       data=st.data())
+@given(
+    seed=st.integers(0, 2**16),
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4),
+    page_size=st.integers(1, 9),
+    values=st.sampled_from([None, 1, 3]),
+    topk=st.integers(1, 9),
+    data=st.data(),
+)
 def test_any_layout(reference, seed, lengths, page_size, values, topk, data):
     sequences = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=8))
     rows = [(s, data.draw(st.integers(0, lengths[s] - 1))) for s in sequences]
@@ -167,9 +177,14 @@ def test_constraints(definition):
     rows, lengths = published_rows()
     good = make_inputs(rows, lengths, page_size=16, seed=1)
     assert broken_rules(definition(NAME), good) == []
-    for which, index, value, rule in [(2, (0, 3), -1, "seq_lens[:, None]"), (2, (0, 3), 99, "< num_pages"),
-                                      (3, 0, 2619, "< seq_lens[query_seq]"), (3, 0, 99_999, "<= max_pages"),
-                                      (4, 0, 3, "< num_seqs"), (5, 2, -1, "query_pos >= 0")]:
+    for which, index, value, rule in [
+        (2, (0, 3), -1, "seq_lens[:, None]"),
+        (2, (0, 3), 99, "< num_pages"),
+        (3, 0, 2619, "< seq_lens[query_seq]"),
+        (3, 0, 99_999, "<= max_pages"),
+        (4, 0, 3, "< num_seqs"),
+        (5, 2, -1, "query_pos >= 0"),
+    ]:
         inputs = [x.clone() for x in good]
         inputs[which][index] = value
         assert any(rule in broken for broken in broken_rules(definition(NAME), inputs)), rule
@@ -200,8 +215,15 @@ def test_against_the_transformers_indexer(reference):
     from types import SimpleNamespace
 
     tokens, topk = 150, 6
-    config = SimpleNamespace(hidden_size=8, indexer_n_heads=4, indexer_kv_heads=1, indexer_head_dim=128,
-                             indexer_budget=topk * BLOCK, indexer_compress_ratio=BLOCK, rms_norm_eps=1e-6)
+    config = SimpleNamespace(
+        hidden_size=8,
+        indexer_n_heads=4,
+        indexer_kv_heads=1,
+        indexer_head_dim=128,
+        indexer_budget=topk * BLOCK,
+        indexer_compress_ratio=BLOCK,
+        rms_norm_eps=1e-6,
+    )
     indexer = modeling.Qwen4ExpTextQSAIndexer(config, layer_idx=0)
     indexer.index_qk_proj = indexer.q_layernorm = indexer.k_layernorm = torch.nn.Identity()
     rows = [(0, p) for p in range(tokens)]

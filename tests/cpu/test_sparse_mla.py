@@ -1,6 +1,6 @@
 """Sparse MLA prefill references against float64 attention over the gathered keys of each row."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from cpu.attention_oracles import looped_attention, sdpa_attention
 from cpu.definition_checks import constants, constraints_hold
 from cpu.mutations_sparse_mla import MUTATIONS, NAMES
-from cpu.reference_checks import (assert_leaves_caller_alone, assert_rounded_once, mutated_reference, normal,
-                                  temporary_bytes, without_constants)
+from cpu.reference_checks import (
+    assert_leaves_caller_alone,
+    assert_rounded_once,
+    mutated_reference,
+    normal,
+    temporary_bytes,
+    without_constants,
+)
 
 SLOTS = {name: int(name.rsplit("_s")[-1]) for name in NAMES}
 SCALE = 512**-0.5
@@ -22,9 +28,13 @@ SMALL = dict(H=3, D=8, K_SLOTS=6)
 def make_inputs(indices: list[list[int]], lengths: list[int], T: int, sink, D: int, seed: int = 0):
     """Inputs for rows of slots; sink holds one value a head."""
     S, H = len(lengths), len(sink)
-    return (normal(S, H, D, seed=seed), normal(T, 1, D, seed=seed + 1),
-            torch.tensor(indices, dtype=torch.int32)[:, None], torch.tensor(lengths, dtype=torch.int32),
-            torch.tensor(sink, dtype=torch.float32))
+    return (
+        normal(S, H, D, seed=seed),
+        normal(T, 1, D, seed=seed + 1),
+        torch.tensor(indices, dtype=torch.int32)[:, None],
+        torch.tensor(lengths, dtype=torch.int32),
+        torch.tensor(sink, dtype=torch.float32),
+    )
 
 
 def gathered(attention, q, kv, indices, topk_length, attn_sink, sm_scale) -> torch.Tensor:
@@ -36,7 +46,7 @@ def gathered(attention, q, kv, indices, topk_length, attn_sink, sm_scale) -> tor
     return torch.stack(rows) if rows else torch.zeros(q.shape, dtype=torch.float64)
 
 
-@lru_cache(maxsize=None)
+@cache
 def real_case(name: str):
     """(inputs, exact result) with the definition's own H, D and K_slots: full, short and one-slot rows."""
     slots, T = SLOTS[name], 900
@@ -49,8 +59,16 @@ def real_case(name: str):
     return inputs, gathered(sdpa_attention, *inputs, SCALE)
 
 
-SMALL_ROWS = [[0, 1, 2, 3, 4, 5], [4, -1, 4, 0, -1, 3], [-1, -1, -1, 2, 5, 1], [5, 2, 9, 1, 0, 3],
-              [-1, -1, -1, -1, -1, -1], [3, 0, 0, 0, 0, 0], [5, 4, 3, 2, 1, 0], [2, 3, 4, 0, 1, 5]]
+SMALL_ROWS = [
+    [0, 1, 2, 3, 4, 5],
+    [4, -1, 4, 0, -1, 3],
+    [-1, -1, -1, 2, 5, 1],
+    [5, 2, 9, 1, 0, 3],
+    [-1, -1, -1, -1, -1, -1],
+    [3, 0, 0, 0, 0, 0],
+    [5, 4, 3, 2, 1, 0],
+    [2, 3, 4, 0, 1, 5],
+]
 SMALL_LENGTHS = [6, 6, 6, 4, 5, 1, 0, 3]
 
 
@@ -77,8 +95,11 @@ slot = st.integers(-1, 6)  # 6 is one past the workspace
 
 
 @settings(deadline=None, max_examples=30)
-@given(indices=st.lists(st.lists(slot, min_size=6, max_size=6), min_size=1, max_size=4), data=st.data(),
-       sink=st.lists(st.sampled_from([-INF, -300.0, -2.0, 0.0, 3.0, 80.0, 3e4, INF]), min_size=3, max_size=3))
+@given(
+    indices=st.lists(st.lists(slot, min_size=6, max_size=6), min_size=1, max_size=4),
+    data=st.data(),
+    sink=st.lists(st.sampled_from([-INF, -300.0, -2.0, 0.0, 3.0, 80.0, 3e4, INF]), min_size=3, max_size=3),
+)
 def test_any_slots_lengths_and_sinks(reference, indices, data, sink):
     lengths = [data.draw(st.integers(0, 6)) for _ in indices]
     inputs = make_inputs(indices, lengths, T=6, sink=sink, D=8)
@@ -158,9 +179,18 @@ def test_references_differ_only_in_constants(definition):
     assert len({without_constants(definition(name)["reference"], "K_SLOTS") for name in NAMES}) == 1
 
 
-@pytest.mark.parametrize("change, legal", [
-    ({}, True), ({"topk_length": 129}, False), ({"topk_length": -1}, False), ({"topk_length": 0}, True),
-    ({"indices": 900}, False), ({"indices": -2}, False), ({"indices": -1}, True)])
+@pytest.mark.parametrize(
+    "change, legal",
+    [
+        ({}, True),
+        ({"topk_length": 129}, False),
+        ({"topk_length": -1}, False),
+        ({"topk_length": 0}, True),
+        ({"indices": 900}, False),
+        ({"indices": -2}, False),
+        ({"indices": -1}, True),
+    ],
+)
 def test_constraints(change, legal, definition):
     record, (inputs, _) = definition(NAMES[0]), real_case(NAMES[0])
     named = dict(zip(record["inputs"], (x.clone() for x in inputs)))

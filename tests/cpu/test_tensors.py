@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from inference_kernels.errors import PointerError, TensorFileError
 from inference_kernels.lfs import FIRST_LINE
-from inference_kernels.tensors import (DTYPES, byte_view, fill_from_file, load_tensor, raw_bytes, read_header,
-                                       save_tensor, tensor_file_header)
+from inference_kernels.tensors import (
+    DTYPES,
+    byte_view,
+    fill_from_file,
+    load_tensor,
+    raw_bytes,
+    read_header,
+    save_tensor,
+    tensor_file_header,
+)
 
 SHAPES = [(), (1,), (0,), (7,), (3, 0, 2), (2, 3, 5), (1, 1, 1, 1)]
 ALL_BYTES = torch.arange(256, dtype=torch.uint8)
@@ -24,7 +32,7 @@ def bytes_tensor(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
     size = DTYPES[dtype][1] * max(1, torch.Size(shape).numel())
     data = (torch.arange(size) % (2 if dtype == "bool" else 251)).to(torch.uint8)
     values = data.view(getattr(torch, dtype))
-    return values[:torch.Size(shape).numel()].reshape(shape)
+    return values[: torch.Size(shape).numel()].reshape(shape)
 
 
 def content(folder, tensor: torch.Tensor) -> bytes:
@@ -51,8 +59,7 @@ def test_both_readers_give_the_tensor_back(tmp_path, dtype, shape):
     digest, _ = save_tensor(tmp_path, tensor)
     path = tmp_path / f"{digest}.safetensors"
     header = read_header(path)
-    assert (header.dtype, header.shape, header.data_bytes) == (dtype, shape,
-                                                               tensor.numel() * tensor.element_size())
+    assert (header.dtype, header.shape, header.data_bytes) == (dtype, shape, tensor.numel() * tensor.element_size())
     for loaded in (load_tensor(path), safetensors.torch.load_file(path)["tensor"]):
         assert (loaded.dtype, tuple(loaded.shape)) == (tensor.dtype, shape)
         assert bytes(raw_bytes(loaded)) == bytes(raw_bytes(tensor))
@@ -68,15 +75,21 @@ def test_all_256_byte_values_survive(tmp_path, view):
     assert loaded.view(torch.float8_e8m0fnu)[127].float() == 1.0
 
 
-@pytest.mark.parametrize("label,tensor", [
-    ("transposed", torch.arange(6.0).reshape(2, 3).T), ("expanded",
-                                                        torch.tensor([1.0, 2.0])[:, None].expand(2, 3)),
-    ("every second", torch.arange(10.0)[::2]), ("overlapping", torch.arange(6.0).as_strided((3, 3), (1, 1))),
-    ("slice of a large buffer", torch.arange(1000.0)[500:503]),
-    ("negative view", torch._neg_view(torch.tensor([1.0, -2.0]))),
-    ("parameter", torch.nn.Parameter(torch.tensor([1.0, 2.0]))), ("0-d of a vector", torch.arange(3.0)[1]),
-    ("expanded to nothing", torch.zeros(1).expand(0)), ("expanded to one", torch.tensor(3.0).expand(1, 1)),
-])
+@pytest.mark.parametrize(
+    "label,tensor",
+    [
+        ("transposed", torch.arange(6.0).reshape(2, 3).T),
+        ("expanded", torch.tensor([1.0, 2.0])[:, None].expand(2, 3)),
+        ("every second", torch.arange(10.0)[::2]),
+        ("overlapping", torch.arange(6.0).as_strided((3, 3), (1, 1))),
+        ("slice of a large buffer", torch.arange(1000.0)[500:503]),
+        ("negative view", torch._neg_view(torch.tensor([1.0, -2.0]))),
+        ("parameter", torch.nn.Parameter(torch.tensor([1.0, 2.0]))),
+        ("0-d of a vector", torch.arange(3.0)[1]),
+        ("expanded to nothing", torch.zeros(1).expand(0)),
+        ("expanded to one", torch.tensor(3.0).expand(1, 1)),
+    ],
+)
 def test_views_are_stored_by_value_and_compactly(tmp_path, label, tensor):
     expected = torch.tensor(tensor.tolist()).reshape(tensor.shape)
     assert content(tmp_path, tensor) == safetensors.torch.save({"tensor": expected})
@@ -101,8 +114,7 @@ def test_equal_tensors_are_one_file_that_is_not_written_again(tmp_path):
     assert load_tensor(path).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64, torch.uint16, torch.complex64,
-                                   torch.float8_e8m0fnu])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64, torch.uint16, torch.complex64, torch.float8_e8m0fnu])
 def test_dtypes_that_trace_cannot_name_are_refused(tmp_path, dtype):
     with pytest.raises(TensorFileError, match="view unsigned and E8M0 bytes as int8 first"):
         save_tensor(tmp_path, torch.zeros(2).to(dtype))
@@ -111,8 +123,7 @@ def test_dtypes_that_trace_cannot_name_are_refused(tmp_path, dtype):
 
 def test_different_dtypes_with_the_same_bytes_are_different_files(tmp_path):
     values = ALL_BYTES.view(torch.int8)
-    digests = {save_tensor(tmp_path, values.view(dtype))[0] for dtype in (torch.int8, torch.float8_e4m3fn,
-                                                                          torch.int32)}
+    digests = {save_tensor(tmp_path, values.view(dtype))[0] for dtype in (torch.int8, torch.float8_e4m3fn, torch.int32)}
     digests.add(save_tensor(tmp_path, values.reshape(2, 128))[0])
     assert len(digests) == 4
 
@@ -153,6 +164,7 @@ def test_loading_names_pointers_and_damage(tmp_path):
 def test_a_header_that_only_the_library_refuses_is_no_traceback(tmp_path, monkeypatch):
     """Should its rules ever be narrower than ours."""
     from inference_kernels import tensors
+
     path = tmp_path / "x.safetensors"
     raw = json.dumps({"tensor": {"dtype": "NEW", "shape": [1], "data_offsets": [0, 1]}}).encode()
     path.write_bytes(len(raw).to_bytes(8, "little") + raw + b"\0")

@@ -7,11 +7,11 @@ import shutil
 import time
 from pathlib import Path
 
-import judge_toy
 import pytest
-import toy
 import torch
 
+import judge_toy
+import toy
 from inference_kernels.definitions import load_definition
 from inference_kernels.judge_docs import hostile_source, read_corpus
 from inference_kernels.judge_duel import duel, verdict
@@ -21,8 +21,10 @@ from inference_kernels.judge_run import NUMERIC, Limits
 from inference_kernels.tensors import PIECE_BYTES, load_tensor, save_tensor
 
 REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available()
-                                                  or not shutil.which("nvidia-smi"), reason=REASON)]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available() or not shutil.which("nvidia-smi"), reason=REASON),
+]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # On a GPU fresh memory comes from torch's caching allocator, whose blocks are poisoned by size only: what a call
@@ -82,13 +84,17 @@ def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path, timed):
     with Judge(Options(root, "cuda", gpu, memory_gib=16)) as judge:
         pairs = list(duel(judge, definition, one, other, ()))
     result = verdict(pairs)
-    found = [[time[name] for name in ("p10_us", "median_us", "p90_us")]
-             for record in pairs[0] for time in record["timing"].values()]
+    found = [
+        [time[name] for name in ("p10_us", "median_us", "p90_us")]
+        for record in pairs[0]
+        for time in record["timing"].values()
+    ]
     assert result["accepted"] and 0.87 < result["geometric_mean"] < 1.15, found
 
 
 def test_a_late_host_is_not_timed():
     from inference_kernels.judge_cuda import CudaDevice
+
     device, values = CudaDevice(), torch.zeros(2**18, device="cuda")
     replay, _ = device.capture(lambda: values.add_(1), 3)
 
@@ -97,12 +103,14 @@ def test_a_late_host_is_not_timed():
         while time.perf_counter() < begun + 1e-4:
             pass
         replay()
+
     prompt, delayed = (sorted(device.time_replay(run)[0] for _ in range(21))[10] for run in (replay, late))
     assert delayed < prompt + 2_000
 
 
 def test_reading_24_mb_takes_longer_from_a_cold_cache():
     from inference_kernels.judge_cuda import CudaDevice
+
     device = CudaDevice()
     overhead = device.launch_overhead_ns()
     source, total = torch.ones(24 * 2**20 // 4, device="cuda"), torch.zeros((), device="cuda")
@@ -115,6 +123,7 @@ def test_reading_24_mb_takes_longer_from_a_cold_cache():
 
 def test_the_window_is_pinned_and_carries_device_tensors():
     from inference_kernels.judge_window import WINDOW_BYTES, Window, create_window, window_fulls
+
     window = Window(create_window(), "cuda")
     assert window.pinned
     sent = torch.arange(WINDOW_BYTES // 8 + 5, device="cuda")
@@ -134,6 +143,7 @@ def test_a_file_reaches_the_gpu_byte_for_byte(tmp_path):
 
 def test_poisoned_memory_reaches_fresh_tensors():
     from inference_kernels.judge_cuda import CudaDevice
+
     device = CudaDevice()
     for size in (512, 3 * 2**20):
         device.poison_free_memory(0xA5, [size])

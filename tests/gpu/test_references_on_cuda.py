@@ -5,13 +5,29 @@ import importlib
 import pytest
 import torch
 
-pytestmark = [pytest.mark.gpu,
-              pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; torch sees none")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; torch sees none"),
+]
 
-FAMILIES = ["gemm", "block_causal_attention", "dense_attention", "neighborhood_attention", "grouped_gemm",
-            "mixed_mla", "sparse_mla", "expert_router", "sparse_index", "sparse_gqa", "gdn"]
-CASES = [(family, name) for family in FAMILIES
-         for name in sorted({row[0] for row in importlib.import_module(f"cpu.mutations_{family}").MUTATIONS})]
+FAMILIES = [
+    "gemm",
+    "block_causal_attention",
+    "dense_attention",
+    "neighborhood_attention",
+    "grouped_gemm",
+    "mixed_mla",
+    "sparse_mla",
+    "expert_router",
+    "sparse_index",
+    "sparse_gqa",
+    "gdn",
+]
+CASES = [
+    (family, name)
+    for family in FAMILIES
+    for name in sorted({row[0] for row in importlib.import_module(f"cpu.mutations_{family}").MUTATIONS})
+]
 
 
 class OnCuda:

@@ -22,11 +22,10 @@ def pointer(sha256: str, size: int = 4096) -> bytes:
 
 def x_bytes(tree: Tree) -> bytes:
     """The data of input x of workload line 1: bfloat16 [N, 8]."""
-    return tree.input("x").read_bytes()[-16 * tree.axis():]
+    return tree.input("x").read_bytes()[-16 * tree.axis() :]
 
 
-@CASES.add("pointer file", "note", NAME,
-           "1 of 9 not fetched: Git LFS pointers to 4,096 bytes; git lfs pull --include")
+@CASES.add("pointer file", "note", NAME, "1 of 9 not fetched: Git LFS pointers to 4,096 bytes; git lfs pull --include")
 def pointer_file(tree: Tree) -> None:
     path = tree.input("x")
     path.write_bytes(pointer(path.stem))
@@ -86,11 +85,10 @@ def wrong_shape(tree: Tree) -> None:
     tree.readdress("x", tensor_file("bfloat16", (8, tree.axis()), x_bytes(tree)))
 
 
-@CASES.add("wrong shape of an output", "error", f"{CAPTURES}:", "expected outputs.y [",
-           "import the workload again")
+@CASES.add("wrong shape of an output", "error", f"{CAPTURES}:", "expected outputs.y [", "import the workload again")
 def wrong_output_shape(tree: Tree) -> None:
     path = tree.output("y")
-    content = tensor_file("bfloat16", (8, tree.axis()), path.read_bytes()[-16 * tree.axis():])
+    content = tensor_file("bfloat16", (8, tree.axis()), path.read_bytes()[-16 * tree.axis() :])
     blob = write_blob(tree, content)
     path.unlink()
     tree.edit_record(lambda record: record["outputs"]["y"].update(path=blob))
@@ -109,15 +107,21 @@ def trailing(tree: Tree) -> None:
 
 def header_case(label: str, header: str, *fragments: str) -> None:
     """A file whose header is `header`, with the right amount of data; %d, %d stand for rows and bytes."""
+
     def corrupt(tree: Tree) -> None:
         text = header % (tree.axis(), 16 * tree.axis()) if "%d" in header else header
         tree.readdress("x", with_header(text.encode(), x_bytes(tree)))
+
     CASES.add(label, "error", "blob/workloads/", *fragments)(corrupt)
 
 
 header_case("wrong key", '{"x":' + ENTRY + "}", "exactly one tensor, under the key 'tensor'", "key 'x'")
-header_case("two tensors", '{"tensor":' + ENTRY + ',"more":{"dtype":"I8","shape":[0],"data_offsets":[0,0]}}',
-            "exactly one tensor", "2 entries: tensor, more")
+header_case(
+    "two tensors",
+    '{"tensor":' + ENTRY + ',"more":{"dtype":"I8","shape":[0],"data_offsets":[0,0]}}',
+    "exactly one tensor",
+    "2 entries: tensor, more",
+)
 header_case("one key twice", '{"tensor":0,"tensor":' + ENTRY + "}", "repeated key 'tensor'")
 header_case("metadata", '{"__metadata__":{"format":"pt"},"tensor":' + ENTRY + "}", "and no metadata")
 header_case("empty header", "{}", "exactly one tensor", "0 entries")
@@ -128,14 +132,17 @@ header_case("header of endless nesting", '{"tensor":' + "[" * 100_000, "a JSON h
 header_case("tensor entry is a number", '{"tensor":5}', "dtype, shape and data_offsets")
 header_case("unknown dtype", '{"tensor":' + ENTRY.replace("BF16", "F64") + "}", "of a known dtype")
 header_case("dtype is a list", '{"tensor":' + ENTRY.replace('"BF16"', "[]") + "}", "of a known dtype")
-header_case("negative size", '{"tensor":{"dtype":"BF16","shape":[-1,-8],"data_offsets":[0,16]}}',
-            "of a known dtype")
+header_case("negative size", '{"tensor":{"dtype":"BF16","shape":[-1,-8],"data_offsets":[0,16]}}', "of a known dtype")
 header_case("fractional size", '{"tensor":' + ENTRY.replace("%d,8", "%d,8.0") + "}", "of a known dtype")
-header_case("huge sizes",
-            '{"tensor":{"dtype":"BF16","shape":[1000000000000,1000000000000],"data_offsets":[0,16]}}',
-            "bytes of data for BF16", "offsets 0..16")
-header_case("text as size", '{"tensor":{"dtype":"BF16","shape":[1000000000000,"a"],"data_offsets":[0,16]}}',
-            "of a known dtype")
+header_case(
+    "huge sizes",
+    '{"tensor":{"dtype":"BF16","shape":[1000000000000,1000000000000],"data_offsets":[0,16]}}',
+    "bytes of data for BF16",
+    "offsets 0..16",
+)
+header_case(
+    "text as size", '{"tensor":{"dtype":"BF16","shape":[1000000000000,"a"],"data_offsets":[0,16]}}', "of a known dtype"
+)
 header_case("offsets off", '{"tensor":' + ENTRY.replace("[0,%d]", "[8,%d]") + "}", "offsets 8..")
 
 
@@ -166,14 +173,12 @@ def missing_output(tree: Tree) -> None:
     tree.output("y").unlink()
 
 
-@CASES.add("generated weight absent", "note", NAME, "1 not materialised",
-           "materialize_seeded.py --definition")
+@CASES.add("generated weight absent", "note", NAME, "1 not materialised", "materialize_seeded.py --definition")
 def not_materialised(tree: Tree) -> None:
     tree.input("weight").unlink()
 
 
-@CASES.add("unreferenced file", "error", "blob/workloads/", "a blob that a workload or record names",
-           "unreferenced")
+@CASES.add("unreferenced file", "error", "blob/workloads/", "a blob that a workload or record names", "unreferenced")
 def unreferenced(tree: Tree) -> None:
     write_blob(tree, tensor_file("int8", (4,), b"\1\2\3\4"))
 
@@ -196,8 +201,7 @@ def foreign_file(tree: Tree) -> None:
     (tree.root / "blob" / "workloads" / "notes.txt").write_text("remember")
 
 
-@CASES.add("leftover of a kill", "warning", "blob/workloads/", "a leftover of a killed import",
-           "import again")
+@CASES.add("leftover of a kill", "warning", "blob/workloads/", "a leftover of a killed import", "import again")
 def leftover(tree: Tree) -> None:
     (tree.root / "blob" / "workloads" / NAME / ".tmp-abc").write_bytes(b"half")
 

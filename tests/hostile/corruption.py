@@ -24,8 +24,10 @@ class Case:
 class Table(list[Case]):
     def add(self, label: str, level: str, where: str, *fragments: str, errors: int | None = None) -> Callable:
         """Decorator: register the function as a case. An error counts once unless `errors` says otherwise."""
+
         def register(corrupt: Callable[[Any], None]) -> Callable[[Any], None]:
             count = int(level == "error") if errors is None else errors
             self.append(Case(label, level, where, fragments, count, corrupt))
             return corrupt
+
         return register

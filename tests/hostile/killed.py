@@ -32,6 +32,7 @@ def after_calls(module: object, name: str, count: int) -> None:
         if left[0] == 0:
             die()
         return result
+
     setattr(module, name, counted)
 
 
@@ -43,6 +44,7 @@ def at_replace(part: str) -> None:
         if part in str(target):
             die()
         original(source, target)
+
     files.os.replace = replace
 
 

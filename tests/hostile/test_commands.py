@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from toy_tree import Tree
+
 import toy
 from commands import command, process, require_one_line
-from toy_tree import Tree
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,7 @@ def test_check_without_a_writable_home(dataset, monkeypatch):
 
 
 def test_check_of_a_damaged_tree(damaged, tmp_path):
-    result = process("check_workload_inputs.py", "--root", damaged, "--json",
-                     tmp_path / "new" / "report.json")
+    result = process("check_workload_inputs.py", "--root", damaged, "--json", tmp_path / "new" / "report.json")
     assert (result.code, result.err) == (1, "") and len(result.errors()) == 1
     assert '"findings": [' in (tmp_path / "new" / "report.json").read_text()
 
@@ -59,13 +59,21 @@ def test_flashinfer_bench_not_installed(dataset, tmp_path):
 
 @pytest.mark.parametrize("script,option", [("capture_inputs.py", "--replay-root"), ("verify.py", "--root")])
 def test_nothing_installed(dataset, script, option):
-    require_one_line(process(script, option, dataset, before=("-S",)), "the Python package", "not installed",
-                     "make install")
+    require_one_line(
+        process(script, option, dataset, before=("-S",)), "the Python package", "not installed", "make install"
+    )
 
 
-@pytest.mark.parametrize("script,option", [("check_workload_inputs.py", "--root"), ("pack.py", "--root"),
-                                           ("verify.py", "--root"), ("materialize_seeded.py", "--root"),
-                                           ("capture_inputs.py", "--replay-root")])
+@pytest.mark.parametrize(
+    "script,option",
+    [
+        ("check_workload_inputs.py", "--root"),
+        ("pack.py", "--root"),
+        ("verify.py", "--root"),
+        ("materialize_seeded.py", "--root"),
+        ("capture_inputs.py", "--replay-root"),
+    ],
+)
 def test_a_folder_that_is_no_dataset(tmp_path, script, option):
     for folder in (tmp_path, tmp_path / "absent"):
         result = command(script, option, folder)
@@ -73,9 +81,14 @@ def test_a_folder_that_is_no_dataset(tmp_path, script, option):
     assert not (tmp_path / "absent").exists()
 
 
-@pytest.mark.parametrize("script,option", [("check_workload_inputs.py", "--root"),
-                                           ("materialize_seeded.py", "--root"),
-                                           ("capture_inputs.py", "--replay-root")])
+@pytest.mark.parametrize(
+    "script,option",
+    [
+        ("check_workload_inputs.py", "--root"),
+        ("materialize_seeded.py", "--root"),
+        ("capture_inputs.py", "--replay-root"),
+    ],
+)
 def test_an_unknown_definition(dataset, script, option):
     require_one_line(command(script, option, dataset, "--definition", "nobody"), toy.NAME, "found nobody")
 
@@ -88,14 +101,23 @@ def test_a_run_that_is_not_there(dataset, tmp_path):
 
 def test_an_unknown_device(dataset):
     for device in ("cuda:63", "abacus"):
-        require_one_line(command("capture_inputs.py", "--replay-root", dataset, "--device", device),
-                         f"a device {device}", "use --device cpu")
+        require_one_line(
+            command("capture_inputs.py", "--replay-root", dataset, "--device", device),
+            f"a device {device}",
+            "use --device cpu",
+        )
 
 
-@pytest.mark.parametrize("arguments", [[], ["--import-capture"],
-                                       ["--import-capture", "a", "--replay-root", "b"],
-                                       ["--replay-root", "a", "--tolerance", "1"],
-                                       ["--import-capture", "a", "--store", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--import-capture"],
+        ["--import-capture", "a", "--replay-root", "b"],
+        ["--replay-root", "a", "--tolerance", "1"],
+        ["--import-capture", "a", "--store", "x"],
+    ],
+)
 def test_wrong_arguments(arguments):
     result = command("capture_inputs.py", *arguments)
     assert result.code == 2 and result.err.startswith("usage: ") and "error: " in result.err.splitlines()[-1]
@@ -108,7 +130,11 @@ def test_verify_does_the_whole_job(dataset, tmp_path):
     assert (result.code, result.err) == (0, "")
     assert [word for word in result.findings[1].split()][:4] == [toy.NAME, "seeded", "2", "2"]
     assert {key: result.summary[key] for key in ("checked", "replayed", "failed", "skipped")} == {
-        "checked": 2, "replayed": 2, "failed": 0, "skipped": 0}
+        "checked": 2,
+        "replayed": 2,
+        "failed": 0,
+        "skipped": 0,
+    }
 
 
 def test_verify_of_a_damaged_tree(damaged):

@@ -7,10 +7,10 @@ import corrupt_blobs
 import corrupt_definitions
 import corrupt_records
 import pytest
-from commands import command
 from toy_tree import Tree
 
 import toy
+from commands import command
 
 TABLES = corrupt_blobs.CASES + corrupt_records.CASES + corrupt_definitions.CASES
 

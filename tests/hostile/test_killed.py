@@ -9,6 +9,7 @@ from pathlib import Path
 
 import killed
 import pytest
+
 import toy
 from commands import command, require_one_line
 
@@ -28,8 +29,9 @@ def killed_imports(tmp_path_factory) -> Path:
     for point in killed.POINTS:
         shutil.copytree(fresh, folder / point)
         jobs.append([point, folder / "run", folder / point])
-    done = subprocess.run([sys.executable, killed.__file__, json.dumps(jobs, default=str)],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, killed.__file__, json.dumps(jobs, default=str)], capture_output=True, text=True
+    )
     assert json.loads(done.stdout) == [signal.SIGKILL] * len(jobs), done
     return folder
 
@@ -47,11 +49,16 @@ def test_importing_again_completes_a_killed_import(killed_imports, tmp_path, poi
     assert toy.tree_bytes(root) == whole
 
 
-@pytest.mark.parametrize("point,word", [("inside a copy", "a leftover of a killed import"),
-                                        ("after five copies", "an unreferenced one"),
-                                        ("between records and workloads", "a workload"),
-                                        ("inside a workload file", "a leftover of a killed import"),
-                                        ("between two workload files", "a workload")])
+@pytest.mark.parametrize(
+    "point,word",
+    [
+        ("inside a copy", "a leftover of a killed import"),
+        ("after five copies", "an unreferenced one"),
+        ("between records and workloads", "a workload"),
+        ("inside a workload file", "a leftover of a killed import"),
+        ("between two workload files", "a workload"),
+    ],
+)
 def test_the_checker_says_what_a_kill_left(killed_imports, point, word):
     result = command("check_workload_inputs.py", "--root", killed_imports / point)
     assert word in result.out and result.err == ""
@@ -63,8 +70,7 @@ def test_a_killed_capture_is_refused_and_resumed(killed_imports, tmp_path):
     shutil.copytree(killed_imports / "fresh", root)
     left = [path for path in half.rglob("*.safetensors")]
     refused = command("capture_inputs.py", "--import-capture", half, "--output-root", root)
-    require_one_line(refused, "a complete run; found 1 finished cases",
-                     "run the capture command again: it resumes")
+    require_one_line(refused, "a complete run; found 1 finished cases", "run the capture command again: it resumes")
     run = toy.start_run(half)
     assert run.finished_cases == [f"{toy.NAME}3"]
     assert len(list(half.rglob("*.safetensors"))) < len(left), "the unlisted tensors are still there"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from commands import command, require_one_line
 
 import toy
+from commands import command, require_one_line
 from inference_kernels.files import write_json
 from inference_kernels.hashing import sha256_file
 from inference_kernels.lfs import FIRST_LINE
@@ -32,9 +32,11 @@ class Run:
 
     def relist(self) -> None:
         """Make the manifest list what is there, so that only the content is wrong."""
-        files = {path.relative_to(self.root).as_posix(): {"size": path.stat().st_size,
-                                                          "sha256": sha256_file(path)}
-                 for path in sorted(self.root.rglob("*")) if path.is_file() and path != self.manifest}
+        files = {
+            path.relative_to(self.root).as_posix(): {"size": path.stat().st_size, "sha256": sha256_file(path)}
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file() and path != self.manifest
+        }
         self.edit_manifest(lambda manifest: manifest.update(files=files))
 
     def call(self) -> Path:
@@ -65,6 +67,7 @@ def refused(label: str, *fragments: str) -> Callable:
     def register(corrupt: Callable[[Run], object]) -> Callable[[Run], object]:
         REFUSALS.append(Refusal(label, fragments, corrupt))
         return corrupt
+
     return register
 
 
@@ -76,22 +79,44 @@ def manifest(change: Callable[[dict], object]) -> Callable[[Run], None]:
     return lambda run: run.edit_manifest(change)
 
 
-run_case("stray file", lambda run: (run.root / "notes.txt").write_text("x"),
-         "run/notes.txt", "only files that manifest.json lists; found a stray file; remove it")
-run_case("stray tensor", lambda run: shutil.copyfile(run.blob(), run.blob().with_name("stray.safetensors")),
-         "stray.safetensors", "a stray file")
-run_case("listed file missing", lambda run: run.validation().unlink(),
-         "every file that manifest.json lists; found no such file")
-run_case("manifest of another version", manifest(lambda value: value.update(version=2)),
-         "version 1", "('inference-kernels capture run', 2)")
+run_case(
+    "stray file",
+    lambda run: (run.root / "notes.txt").write_text("x"),
+    "run/notes.txt",
+    "only files that manifest.json lists; found a stray file; remove it",
+)
+run_case(
+    "stray tensor",
+    lambda run: shutil.copyfile(run.blob(), run.blob().with_name("stray.safetensors")),
+    "stray.safetensors",
+    "a stray file",
+)
+run_case(
+    "listed file missing",
+    lambda run: run.validation().unlink(),
+    "every file that manifest.json lists; found no such file",
+)
+run_case(
+    "manifest of another version",
+    manifest(lambda value: value.update(version=2)),
+    "version 1",
+    "('inference-kernels capture run', 2)",
+)
 run_case("manifest without its keys", manifest(lambda value: value.pop("files")), "the keys", "'files'")
-run_case("manifest of something else", lambda run: run.manifest.write_text('{"format": "other"}'),
-         "version 1; found ('other', None)")
+run_case(
+    "manifest of something else",
+    lambda run: run.manifest.write_text('{"format": "other"}'),
+    "version 1; found ('other', None)",
+)
 run_case("manifest is a list", lambda run: run.manifest.write_text("[]"), "version 1; found None")
 run_case("half a manifest", lambda run: run.manifest.write_text(run.manifest.read_text()[:100]), "valid JSON")
 run_case("no manifest", lambda run: run.manifest.unlink(), "manifest.json: expected a file; found nothing")
-run_case("incomplete run", manifest(lambda value: value.update(complete=False)),
-         "a complete run; found 2 finished cases, not validated", "it resumes")
+run_case(
+    "incomplete run",
+    manifest(lambda value: value.update(complete=False)),
+    "a complete run; found 2 finished cases, not validated",
+    "it resumes",
+)
 run_case("truncated tensor", lambda run: os.truncate(run.blob(), 20), "bytes; found 20 bytes; capture again")
 run_case("longer call", lambda run: run.call().write_text(run.call().read_text() + "\n"), "expected a file of")
 
@@ -166,28 +191,39 @@ def call_case(label: str, change: Callable[[dict], object], *fragments: str) -> 
 
 
 call_case("edited UUID", lambda call: call["workload"].update(uuid="0"), "from its inputs; found 0")
-call_case("record of another workload", lambda call: call["record"].update(
-    workload="00000000-0000-5000-8000-000000000000"), "from its inputs")
-call_case("unknown definition", lambda call: call["record"].update(definition="nobody"),
-          f"one of: {toy.NAME}; found nobody")
-call_case("missing input of a call", lambda call: call["workload"]["inputs"].pop("ids"),
-          "an input ids; found none")
-call_case("random input of a call", lambda call: call["workload"]["inputs"].update(x={"type": "random"}),
-          "input x of type safetensors; found type 'random'")
-call_case("unknown key in a call's record", lambda call: call["record"].update(extra=1),
-          "'extra' was unexpected")
-call_case("call without inputs", lambda call: call["workload"].pop("inputs"),
-          "uuid, axes, inputs; found something else")
+call_case(
+    "record of another workload",
+    lambda call: call["record"].update(workload="00000000-0000-5000-8000-000000000000"),
+    "from its inputs",
+)
+call_case(
+    "unknown definition", lambda call: call["record"].update(definition="nobody"), f"one of: {toy.NAME}; found nobody"
+)
+call_case("missing input of a call", lambda call: call["workload"]["inputs"].pop("ids"), "an input ids; found none")
+call_case(
+    "random input of a call",
+    lambda call: call["workload"]["inputs"].update(x={"type": "random"}),
+    "input x of type safetensors; found type 'random'",
+)
+call_case("unknown key in a call's record", lambda call: call["record"].update(extra=1), "'extra' was unexpected")
+call_case(
+    "call without inputs", lambda call: call["workload"].pop("inputs"), "uuid, axes, inputs; found something else"
+)
 call_case("call with a list for inputs", lambda call: call["workload"].update(inputs=[]), "something else")
 call_case("call without a record", lambda call: call.pop("record"), "a call: workload and record")
 call_case("record is a number", lambda call: call.update(record=5), "a call: workload and record")
 call_case("workload is a number", lambda call: call.update(workload=5), "something else")
-call_case("tensor outside the run", lambda call: call["record"]["outputs"]["y"].update(path="blob/../../y"),
-          f"tensors in blob/{toy.NAME}/ of the run")
-call_case("absolute path in a call", lambda call: call["record"]["outputs"]["y"].update(path="/etc/passwd"),
-          f"tensors in blob/{toy.NAME}/ of the run")
-call_case("wrong axis of a call", lambda call: call["workload"]["axes"].update(N=4),
-          "x (4, 8) bfloat16; found (")
+call_case(
+    "tensor outside the run",
+    lambda call: call["record"]["outputs"]["y"].update(path="blob/../../y"),
+    f"tensors in blob/{toy.NAME}/ of the run",
+)
+call_case(
+    "absolute path in a call",
+    lambda call: call["record"]["outputs"]["y"].update(path="/etc/passwd"),
+    f"tensors in blob/{toy.NAME}/ of the run",
+)
+call_case("wrong axis of a call", lambda call: call["workload"]["axes"].update(N=4), "x (4, 8) bfloat16; found (")
 
 
 @pytest.fixture(scope="module")
@@ -243,14 +279,18 @@ def test_zero_rows_are_refused_by_the_definition(tmp_path):
     run = toy.start_run(tmp_path / "run")
     toy.play_case(run, root, "empty", 0)
     for path in run.calls():
-        write_json(run.root / "validation" / path.name, {"criterion": {}, "device": "cpu", "errors": {},
-                                                         "passed": True})
+        write_json(
+            run.root / "validation" / path.name, {"criterion": {}, "device": "cpu", "errors": {}, "passed": True}
+        )
     run.complete()
     require_one_line(import_into(Run(run.root), root), "expected N >= 1; found N = 0")
 
 
 def test_a_broken_rule_of_the_inputs_is_refused(copies):
     run, root = copies
-    Run.edit(run, root / "definitions" / "toy" / f"{toy.NAME}.json",
-             lambda definition: definition["constraints"].append("x[0, 0] == 77"))
+    Run.edit(
+        run,
+        root / "definitions" / "toy" / f"{toy.NAME}.json",
+        lambda definition: definition["constraints"].append("x[0, 0] == 77"),
+    )
     require_one_line(import_into(run, root), "expected x[0, 0] == 77; found x = tensor [")

@@ -84,6 +84,8 @@ class Tree:
             change(workload["inputs"])
             workload["uuid"] = workload_uuid(NAME, workload["inputs"])
             new.append(workload["uuid"])
+
         self.edit_workload(rename, row)
-        self.edit_rows(CAPTURES, lambda rows: [item.update(workload=new[0]) for item in rows
-                                               if item["workload"] == uuid])
+        self.edit_rows(
+            CAPTURES, lambda rows: [item.update(workload=new[0]) for item in rows if item["workload"] == uuid]
+        )

@@ -7,17 +7,29 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from inference_kernels import agentx_prompts
-from inference_kernels.agentx_prompts import (authored_text, base_tokens, expected_hit, forbidden_ids,
-                                              prompt_token_ids, span_start, stand_in_tokens, token_lcp,
-                                              tokens_sha256)
+from inference_kernels.agentx_prompts import (
+    authored_text,
+    base_tokens,
+    expected_hit,
+    forbidden_ids,
+    prompt_token_ids,
+    span_start,
+    stand_in_tokens,
+    token_lcp,
+    tokens_sha256,
+)
 from inference_kernels.agentx_shapes import Request, load_cases
 from inference_kernels.errors import CaptureError
 
 BASE = list(range(1_000, 1_300))
-VECTORS = [("002001296e8a8c38ad9d7cc436d691afc602", 0, 1000, 128),
-           ("002001296e8a8c38ad9d7cc436d691afc602", 1, 1000, 899),
-           ("002001296e8a8c38ad9d7cc436d691afc602", 15465, 1000, 276), ("trace_0026", 1, 777, 438)]
+VECTORS = [
+    ("002001296e8a8c38ad9d7cc436d691afc602", 0, 1000, 128),
+    ("002001296e8a8c38ad9d7cc436d691afc602", 1, 1000, 899),
+    ("002001296e8a8c38ad9d7cc436d691afc602", 15465, 1000, 276),
+    ("trace_0026", 1, 777, 438),
+]
 
 
 @pytest.mark.parametrize("session, ident, tokens, start", VECTORS)
@@ -27,6 +39,7 @@ def test_starts_of_spans(session, ident, tokens, start):
 
 def by_definition(request: Request, base: list[int]) -> list[int]:
     """The rule, one token at a time."""
+
     def token(key: str, place: int) -> int:
         start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % len(base)
         return base[(start + place) % len(base)]
@@ -73,9 +86,18 @@ def test_token_lcp(first, second):
     assert token_lcp(first, second) == (equal.index(False) if False in equal else len(equal))
 
 
-@pytest.mark.parametrize("shared, prompt, page, hit", [
-    (0, 64, 64, 0), (64, 64, 64, 0), (65, 65, 64, 64), (549_504, 549_504, 256, 549_376),
-    (541_952, 549_504, 256, 541_952), (542_000, 549_504, 256, 541_952), (100, 200, 256, 0)])
+@pytest.mark.parametrize(
+    "shared, prompt, page, hit",
+    [
+        (0, 64, 64, 0),
+        (64, 64, 64, 0),
+        (65, 65, 64, 64),
+        (549_504, 549_504, 256, 549_376),
+        (541_952, 549_504, 256, 541_952),
+        (542_000, 549_504, 256, 541_952),
+        (100, 200, 256, 0),
+    ],
+)
 def test_expected_hits(shared, prompt, page, hit):
     assert expected_hit(shared, prompt, page) == hit
 
@@ -102,17 +124,31 @@ def test_tokens_hash():
 
 
 def test_forbidden_ids():
-    tokenizer = SimpleNamespace(all_special_ids=[0, 1], added_tokens_decoder={
-        7: SimpleNamespace(special=True), 8: SimpleNamespace(special=False)})
-    config = {"bos_token_id": 2, "eos_token_id": [3, 4], "pad_token_id": None, "image_token_id": 5,
-              "vision_start_token_id": 6, "vocab_size": 9,
-              "text_config": {"eos_token_id": 10, "hidden_size": 11}}
+    tokenizer = SimpleNamespace(
+        all_special_ids=[0, 1],
+        added_tokens_decoder={7: SimpleNamespace(special=True), 8: SimpleNamespace(special=False)},
+    )
+    config = {
+        "bos_token_id": 2,
+        "eos_token_id": [3, 4],
+        "pad_token_id": None,
+        "image_token_id": 5,
+        "vision_start_token_id": 6,
+        "vocab_size": 9,
+        "text_config": {"eos_token_id": 10, "hidden_size": 11},
+    }
     assert forbidden_ids(tokenizer, config) == {0, 1, 2, 3, 4, 5, 6, 7, 10}
 
 
-@pytest.mark.parametrize("ids, fragment", [
-    ([*BASE, 5], "token ids [5]"), ([*BASE, 2_000], "token ids [2000]"), ([*BASE, -1], "token ids [-1]"),
-    (BASE[:255], "at least 256 tokens; found 255")])
+@pytest.mark.parametrize(
+    "ids, fragment",
+    [
+        ([*BASE, 5], "token ids [5]"),
+        ([*BASE, 2_000], "token ids [2000]"),
+        ([*BASE, -1], "token ids [-1]"),
+        (BASE[:255], "at least 256 tokens; found 255"),
+    ],
+)
 def test_tokens_that_cannot_be_used(ids, fragment):
     assert base_tokens(BASE, {5}, 2_000) == BASE
     with pytest.raises(CaptureError) as refusal:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from math import ceil
 
 import pytest
-from agentx_toys import marker, real_sessions, request, session, write_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from agentx_toys import marker, real_sessions, request, session, write_lines
 from inference_kernels import agentx_select
 from inference_kernels.agentx_blocks import TraceError
 from inference_kernels.agentx_population import Trace, figures, in_flight_at_starts, peak_group, percentile
@@ -21,6 +22,7 @@ def trace(tmp_path):
     def read(sessions: list[dict]) -> Trace:
         path = write_lines(tmp_path / "trace.jsonl", sessions)
         return Trace(tuple(read_sessions(path, nested_times_are_relative(path))))
+
     return read
 
 
@@ -42,8 +44,7 @@ def test_percentile_is_the_nearest_rank(values, percent):
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12))
 @settings(deadline=None)
 def test_flight_agrees_with_counting(tmp_path_factory, times):
-    items = [request([place], float(start), api_time=float(lasting))
-             for place, (start, lasting) in enumerate(times)]
+    items = [request([place], float(start), api_time=float(lasting)) for place, (start, lasting) in enumerate(times)]
     path = write_lines(tmp_path_factory.getbasetemp() / "flight.jsonl", [session("s", items)])
     (found,) = read_sessions(path, False)
     flying = {time: [r.index for r in found.requests if r.start <= time < r.end] for time in range(15)}
@@ -56,11 +57,21 @@ def test_flight_agrees_with_counting(tmp_path_factory, times):
 def test_figures_of_the_real_sessions(real):
     found = figures(real)
     expected = {
-        "sessions": 3, "sessions_with_subagents": 1, "subagent_groups": 4, "requests": 59,
-        "requests_main": 15, "requests_nested": 44, "requests_cold": 4, "requests_partial": 54,
+        "sessions": 3,
+        "sessions_with_subagents": 1,
+        "subagent_groups": 4,
+        "requests": 59,
+        "requests_main": 15,
+        "requests_nested": 44,
+        "requests_cold": 4,
+        "requests_partial": 54,
         "requests_full": 1,
-        "requests_of_whole_blocks": 0, "input_max": 137_529, "session_peak_requests_p50": 1,
-        "session_peak_requests_max": 3, "block_runs_max": 2}
+        "requests_of_whole_blocks": 0,
+        "input_max": 137_529,
+        "session_peak_requests_p50": 1,
+        "session_peak_requests_max": 3,
+        "block_runs_max": 2,
+    }
     assert {name: found[name] for name in expected} == expected
     inputs = sorted(r.input_tokens for r in real.requests)
     assert (found["input_p50"], found["input_p90"]) == (inputs[29], inputs[53])
@@ -77,8 +88,11 @@ def test_cases_of_the_real_sessions(real):
     # The longest request is the one whose whole prompt was seen before; it has four tokens of output only.
     assert empty == ["other_full_context_max", "other_context_p99", "other_full_prefix_reuse"]
     assert {entry["matched_published"] for entry in entries} == {None}
-    picked = {name: (case["requests"][0]["session_id"], case["requests"][0]["request_index"])
-              for name, case in cases.items() if case["mode"] == "serial"}
+    picked = {
+        name: (case["requests"][0]["session_id"], case["requests"][0]["request_index"])
+        for name, case in cases.items()
+        if case["mode"] == "serial"
+    }
     assert picked["other_short_request"] == ("trace_0277", 1)
     assert picked["other_cold_main"] == ("trace_0026", 0)
     assert picked["other_prefix_reuse"] == picked["other_context_p50"]
@@ -89,10 +103,17 @@ def test_cases_of_the_real_sessions(real):
 
 def toy_trace() -> list[dict]:
     """Ten requests of one to ten blocks' length or so, with ties that the published figures decide."""
-    first = [request([1], out=70), request([1, 2], 1.0, out=5), request([1, 2], 2.0, out=20),
-             request([1, 2, 3, 4], 3.0, out=7), request([1, 2, 3, 5], 4.0, out=9)]
-    second = [request(list(range(6)), out=2_000), marker(1.0, [request(list(range(8)), 0.0, out=3),
-                                                              request([*range(8), 9], 5.0, out=4)])]
+    first = [
+        request([1], out=70),
+        request([1, 2], 1.0, out=5),
+        request([1, 2], 2.0, out=20),
+        request([1, 2, 3, 4], 3.0, out=7),
+        request([1, 2, 3, 5], 4.0, out=9),
+    ]
+    second = [
+        request(list(range(6)), out=2_000),
+        marker(1.0, [request(list(range(8)), 0.0, out=3), request([*range(8), 9], 5.0, out=4)]),
+    ]
     third = [request([1], out=90), request(list(range(1, 5)), 1.0, out=9)]
     return [session("a", first), session("b", second), session("c", third)]
 
@@ -107,15 +128,18 @@ TOY = {
     "subagent_first": Known(("qwen-next",)),
     "overlap_p50": Known(("qwen-next",), "group", (384, 512), (3, 2_000), members=2),
     "overlap_p95": Known(("qwen-next",), "group", members=2),
-    "overlap_p100": Known(("qwen-next",), "group", members=9)}
+    "overlap_p100": Known(("qwen-next",), "group", members=9),
+}
 
 
 @pytest.fixture
 def toy(trace, monkeypatch):
     """toy(trace, changes): names and entries of a selection that knows the toy figures, changed as said."""
+
     def select(sessions: list[dict] | None = None, **changes: Known):
         monkeypatch.setattr(agentx_select, "CASES", TOY | changes)
         return select_cases(trace(sessions or toy_trace()), pinned=True)
+
     return select
 
 
@@ -137,9 +161,17 @@ def test_rules_and_ties(toy):
     assert first(cases["long_response"]) == ("b", 0)
     assert first(cases["subagent_first"]) == ("b", 1)
     assert {name: case["matched_published"] for name, case in cases.items()} == {
-        "short_request": True, "cold_main": True, "full_context_p50": True, "full_context_max": True,
-        "full_prefix_reuse": None, "long_response": False, "subagent_first": None, "overlap_p50": False,
-        "overlap_p95": False, "overlap_p100": False}
+        "short_request": True,
+        "cold_main": True,
+        "full_context_p50": True,
+        "full_context_max": True,
+        "full_prefix_reuse": None,
+        "long_response": False,
+        "subagent_first": None,
+        "overlap_p50": False,
+        "overlap_p95": False,
+        "overlap_p100": False,
+    }
     assert empty == []
 
 
@@ -190,8 +222,14 @@ def test_of_equally_long_prompts_the_one_with_the_longest_shared_prefix_counts(t
 
 def test_only_the_first_request_of_a_subagent_counts(trace):
     later = [request([5, 6], 0.0), request([5, 6, 7, 8], 1.0)]
-    found = trace([session("a", [request([1]), marker(1.0, [request([1, 2, 3, 4], 0.0), *later]),
-                                 marker(9.0, [request([1, 9], 0.0)])])])
+    found = trace(
+        [
+            session(
+                "a",
+                [request([1]), marker(1.0, [request([1, 2, 3, 4], 0.0), *later]), marker(9.0, [request([1, 9], 0.0)])],
+            )
+        ]
+    )
     assert picks(found, "subagent_first") == ("a", 4)  # the median of 4 and 2 blocks is 2, by nearest rank
 
 
@@ -236,8 +274,11 @@ def test_published_outputs_choose_the_group(trace, monkeypatch):
 def test_another_overlap_statistic_counts_only_if_it_gives_the_published_sizes(trace, alone, statistic):
     """One session, so one peak, 23; but bursts of 3, 9 and 23 requests that start together."""
     bursts = [3] * 100 + [9] * 20 + [23] + [1] * alone
-    items = [request([100 * place + member], 2.0 * place) for place, members in enumerate(bursts)
-             for member in range(members)]
+    items = [
+        request([100 * place + member], 2.0 * place)
+        for place, members in enumerate(bursts)
+        for member in range(members)
+    ]
     found = trace([session("s", items)])
     assert overlap_sizes(found, True) == (statistic, SIZES)
     assert overlap_sizes(found, False) == ("session_peak", dict.fromkeys(agentx_select.OVERLAP_PERCENTS, 23))

@@ -5,6 +5,7 @@ import hashlib
 import json
 
 import pytest
+
 from agentx_toys import REAL, WEKA, marker, real_sessions, request, session, write_lines
 from commands import command, require_one_line
 from inference_kernels import agentx_published as published
@@ -29,12 +30,19 @@ def test_the_shipped_file_is_what_the_command_writes(tmp_path, repository):
 def test_the_shipped_cases_have_the_published_figures_and_no_recorded_content():
     cases = load_cases()
     assert {case.provenance for case in cases.values()} == {"published_figures", "reconstructed"}
-    runnable = {name: [(r.input_tokens, r.output_tokens) for r in case.requests]
-                for name, case in cases.items() if case.runnable}
+    runnable = {
+        name: [(r.input_tokens, r.output_tokens) for r in case.requests]
+        for name, case in cases.items()
+        if case.runnable
+    }
     assert runnable == {
-        "short_request": [(128, 107)], "cold_main": [(2_944, 1_813)], "full_context_p50": [(142_016, 90)],
-        "full_context_p90": [(549_504, 6_765)], "full_context_max": [(989_824, 1_204)],
-        "overlap_p50": [(35_008, 120), (35_392, 108), (35_456, 126)]}
+        "short_request": [(128, 107)],
+        "cold_main": [(2_944, 1_813)],
+        "full_context_p50": [(142_016, 90)],
+        "full_context_p90": [(549_504, 6_765)],
+        "full_context_max": [(989_824, 1_204)],
+        "overlap_p50": [(35_008, 120), (35_392, 108), (35_456, 126)],
+    }
     assert sum(output for requests in runnable.values() for _, output in requests) == 10_333
     assert cases["full_context_p90"].predecessor.input_tokens == 541_952  # the published cache hit
     assert all(case.predecessor is None for case in cases.values() if not case.shared_prefix_blocks)
@@ -57,19 +65,26 @@ def test_choice_of_cases():
 def test_a_receipt_says_what_ran():
     receipt = load_cases()["full_context_p90"].receipt()
     assert receipt == {
-        "case": "full_context_p90", "provenance": "reconstructed", "trace_revision": published.REVISION,
-        "input_tokens": [549_504], "output_tokens": [6_765], "shared_prefix_blocks": 8_468,
-        "predecessor_tokens": 541_952}
+        "case": "full_context_p90",
+        "provenance": "reconstructed",
+        "trace_revision": published.REVISION,
+        "input_tokens": [549_504],
+        "output_tokens": [6_765],
+        "shared_prefix_blocks": 8_468,
+        "predecessor_tokens": 541_952,
+    }
     assert json.loads(json.dumps(receipt)) == receipt
 
 
 def edit(path: str, value):
     """A function that sets one place of the shapes, written as `cases.2.requests.0.blocks`."""
+
     def change(shapes: dict) -> None:
         *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
         for part in parents:
             shapes = shapes[part]
         shapes[last] = value
+
     return change
 
 
@@ -92,7 +107,8 @@ FAULTS = {
     "unknown kind": (edit("cases.0.kinds", ["gpt"]), "is not one of"),
     "unknown key": (edit("cases.0.extra", 1), "extra"),
     "unknown version": (edit("schema_version", 2), "1 was expected"),
-    "no cases": (edit("cases", {}), "not of type 'array'")}
+    "no cases": (edit("cases", {}), "not of type 'array'"),
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -123,14 +139,21 @@ def test_another_trace_gives_recorded_cases_and_the_same_bytes_again(tmp_path):
         assert (result.code, result.err) == (0, "")
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     assert result.summary | {"output": ""} == {
-        "output": "", "dataset": "callanjfox/kv-cache-tester", "revision": REVISION, "requests": 59,
-        "cases": 12, "without_request": 3, "differences": 0}
+        "output": "",
+        "dataset": "callanjfox/kv-cache-tester",
+        "revision": REVISION,
+        "requests": 59,
+        "cases": 12,
+        "without_request": 3,
+        "differences": 0,
+    }
     shapes = json.loads(outputs[0].read_bytes())
     assert shapes["trace"]["sha256"] == hashlib.sha256(trace.read_bytes()).hexdigest()
     assert shapes["selection"]["nested_times"] == "relative"
     cases = load_cases(outputs[0])
-    assert all(case.runnable and case.provenance == "recorded" and name.startswith("other_")
-               for name, case in cases.items())
+    assert all(
+        case.runnable and case.provenance == "recorded" and name.startswith("other_") for name, case in cases.items()
+    )
     reuse = cases["other_prefix_reuse"]
     assert reuse.predecessor.blocks >= reuse.shared_prefix_blocks > 0
 
@@ -144,15 +167,19 @@ def test_one_session_in_a_json_file(tmp_path, name):
 @pytest.fixture
 def pinned(tmp_path, monkeypatch):
     """pinned(sessions): a small trace that passes for the published one."""
+
     def write(sessions: list[dict]):
         content = write_lines(tmp_path / "traces.jsonl", sessions).read_bytes()
         monkeypatch.setattr(published, "BYTES", len(content))
         monkeypatch.setattr(published, "SHA256", hashlib.sha256(content).hexdigest())
-        known = {"short_request": Known(("qwen-next",), inputs=(64,), outputs=(70,), certain=True),
-                 "overlap_p50": Known(("qwen-next",), "group", members=1)}
+        known = {
+            "short_request": Known(("qwen-next",), inputs=(64,), outputs=(70,), certain=True),
+            "overlap_p50": Known(("qwen-next",), "group", members=1),
+        }
         monkeypatch.setattr(agentx_select, "CASES", known)
         monkeypatch.setattr(agentx_select, "OVERLAP_PERCENTS", {"overlap_p50": 50})
         return tmp_path / "traces.jsonl"
+
     return write
 
 
@@ -173,7 +200,8 @@ WRONG_ASSUMPTIONS = {
     "times": ([session("a", [request([1], out=70), marker(5.0, [request([2], 1.0)])])], "nested times"),
     "keys": ([session("a", [request([1], out=70)], totals={})], "the keys"),
     "input": ([session("a", [request([1, 2], out=70)])], "an input of 64 tokens"),
-    "lengths": ([session("a", [request([1, 2], out=70) | {"in": 64}])], "64 tokens in 2 blocks of 64")}
+    "lengths": ([session("a", [request([1, 2], out=70) | {"in": 64}])], "64 tokens in 2 blocks of 64"),
+}
 
 
 @pytest.mark.parametrize("name", WRONG_ASSUMPTIONS)
@@ -196,7 +224,8 @@ def test_another_file_is_refused(tmp_path, pinned):
 BAD_ARGUMENTS = {
     "no source": ((), "one of the arguments --trace --published is required"),
     "short revision": (("--trace", "x", "--trace-revision", "main"), "40 hexadecimal digits"),
-    "name without trace": (("--published", "--dataset", "x"), "belong to --trace")}
+    "name without trace": (("--published", "--dataset", "x"), "belong to --trace"),
+}
 
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from agentx_toys import REAL, WEKA, marker, request, session, slow_reading, write_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from agentx_toys import REAL, WEKA, marker, request, session, slow_reading, write_lines
 from inference_kernels.agentx_blocks import TraceError, common_prefix, runs_of
 from inference_kernels.agentx_population import peak_group
 from inference_kernels.agentx_trace import nested_times_are_relative, read_sessions
@@ -17,18 +18,21 @@ FIGURES = {
     "trace_0026": (3, 0, 15_291, 20_068, 2_905, 313, (1, 2, 0), 1, {0}),
     "trace_0277": (53, 4, 11_651, 92_614, 4_797, 1_447, (2, 51, 0), 2, {11, 20, 34}),
     "trace_0549_last_three": (3, 0, 136_852, 137_529, 616, 2_148, (1, 1, 1), 1, {0}),
-    "neon_trace_0080": (21, 0, 8, 37_402, 513, 457, (10, 11, 0), 8, {10, 11, 12})}
+    "neon_trace_0080": (21, 0, 8, 37_402, 513, 457, (10, 11, 0), 8, {10, 11, 12}),
+}
 
 
 @pytest.fixture
 def real(tmp_path):
     """real(name): the file of a real session; the one of another scope with its scope rewritten."""
+
     def path(name: str) -> Path:
         if name in REAL:
             return WEKA / f"{name}.json"
         text = (WEKA / f"{name}.json").read_text()
         (tmp_path / "local.json").write_text(text.replace('"global"', '"local"'))
         return tmp_path / "local.json"
+
     return path
 
 
@@ -40,9 +44,16 @@ def test_figures_of_real_sessions(real, name):
     inputs = [r.input_tokens for r in requests]
     reuse = tuple(sum(r.reuse == kind for r in requests) for kind in ("cold", "partial", "full"))
     assert FIGURES[name] == (
-        len(requests), found.markers, min(inputs), max(inputs), max(r.output_tokens for r in requests),
-        max(r.blocks for r in requests), reuse, max(len(r.runs) for r in requests),
-        {r.index for r in peak_group(found)})
+        len(requests),
+        found.markers,
+        min(inputs),
+        max(inputs),
+        max(r.output_tokens for r in requests),
+        max(r.blocks for r in requests),
+        reuse,
+        max(len(r.runs) for r in requests),
+        {r.index for r in peak_group(found)},
+    )
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -61,7 +72,7 @@ def sessions(draw):
     items, lists, fresh = [], [[]], draw(st.integers(0, 3))
     for _ in range(draw(st.integers(1, 12))):
         parent = draw(st.sampled_from(lists))
-        blocks = parent[:draw(st.integers(0, len(parent)))]
+        blocks = parent[: draw(st.integers(0, len(parent)))]
         for _ in range(draw(st.integers(0, 3))):
             fresh += draw(st.sampled_from([1, 1, 2, 997]))
             blocks = [*blocks, fresh]
@@ -74,11 +85,14 @@ def sessions(draw):
     return session("s", items)
 
 
-@given(content=sessions(), relative=st.booleans(), separators=st.sampled_from([(",", ":"), (" , ", ": ")]),
-       indent=st.sampled_from([None, 1]))
+@given(
+    content=sessions(),
+    relative=st.booleans(),
+    separators=st.sampled_from([(",", ":"), (" , ", ": ")]),
+    indent=st.sampled_from([None, 1]),
+)
 @settings(deadline=None, max_examples=200)
-def test_any_chained_session_agrees_with_the_slow_reading(tmp_path_factory, content, relative, separators,
-                                                           indent):
+def test_any_chained_session_agrees_with_the_slow_reading(tmp_path_factory, content, relative, separators, indent):
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(content, separators=separators, indent=indent))
     (found,) = read_sessions(path, relative)
@@ -105,17 +119,25 @@ def test_deeper_nesting_keeps_the_flat_order(tmp_path):
     path = write_lines(tmp_path / "deep.jsonl", [session("s", [request([1]), deep, request([9], 7.0)])])
     (found,) = read_sessions(path, nested_times_are_relative(path))
     assert found.markers == 2
-    assert [(r.outer, r.inner, r.start) for r in found.requests] == [(0, -1, 0.0), (1, 0, 1.5), (1, 1, 3.25),
-                                                                     (2, -1, 7.0)]
+    assert [(r.outer, r.inner, r.start) for r in found.requests] == [
+        (0, -1, 0.0),
+        (1, 0, 1.5),
+        (1, 1, 3.25),
+        (2, -1, 7.0),
+    ]
 
 
 def test_numbers_run_over_sessions_and_blank_lines_count_as_lines(tmp_path):
-    path = write_lines(tmp_path / "two.jsonl", [session("a", [request([1]), request([2])]),
-                                                session("b", [request([1])])])
+    path = write_lines(
+        tmp_path / "two.jsonl", [session("a", [request([1]), request([2])]), session("b", [request([1])])]
+    )
     path.write_text(path.read_text().replace("\n", "\n\n", 1))
     found = list(read_sessions(path, False))
     assert [(r.ordinal, r.line, r.index, r.shared) for item in found for r in item.requests] == [
-        (0, 0, 0, 0), (1, 0, 1, 0), (2, 2, 0, 0)]
+        (0, 0, 0, 0),
+        (1, 0, 1, 0),
+        (2, 2, 0, 0),
+    ]
 
 
 def test_runs():
@@ -164,7 +186,8 @@ REFUSED = {
     "block moved": (session("s", [request([1, 2, 3]), request([5, 3], 1.0)]), ("request 1", "block 3")),
     "block behind others": (session("s", [request([1, 2, 3]), request([9, 2, 3], 1.0)]), ("chained",)),
     "block cut short": (session("s", [request([1, 23, 2]), request([1, 2], 1.0)]), ("request 1", "chained")),
-    "block left out": (session("s", [request([1, 2, 3]), request([1, 3], 1.0)]), ("chained",))}
+    "block left out": (session("s", [request([1, 2, 3]), request([1, 3], 1.0)]), ("chained",)),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -178,7 +201,7 @@ def test_refused_sessions(tmp_path, name):
 
 TEXT = json.dumps(session("s", GOOD))
 DAMAGED = {
-    "cut in a list": (TEXT[:TEXT.index("[1, 2, 4") + 5], "inside a list of blocks"),
+    "cut in a list": (TEXT[: TEXT.index("[1, 2, 4") + 5], "inside a list of blocks"),
     "cut behind a list": (TEXT[:-20], "a complete JSON object"),
     "key twice": (TEXT.replace('"out"', '"in"', 1), "repeated key 'in'"),
     "comma missing": (TEXT.replace("[1, 2, 4", "[1 2, 4"), "request 1"),
@@ -188,7 +211,8 @@ DAMAGED = {
     "leading zero": (TEXT.replace("2, 4]", "2, 04]"), "request 1"),
     "list in a list": (TEXT.replace("[1, 2, 4]", "[[1, 2, 4]]"), "a complete JSON object"),
     "not UTF-8": (TEXT.replace('"m"', '"\xff"', 1), "utf-8"),
-    "not a number": (TEXT.replace('"t": 0.0', '"t": NaN'), "NaN")}
+    "not a number": (TEXT.replace('"t": 0.0', '"t": NaN'), "NaN"),
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)

@@ -8,15 +8,33 @@ import sys
 import pytest
 
 from inference_kernels import cli
-from inference_kernels.errors import (CaptureError, ConstraintError, DatasetError, EnvironmentMissing,
-                                      ImportRefused,
-                                      PackError, PathError, PointerError, ReplayError, SchemaError,
-                                      TensorFileError)
+from inference_kernels.errors import (
+    CaptureError,
+    ConstraintError,
+    DatasetError,
+    EnvironmentMissing,
+    ImportRefused,
+    PackError,
+    PathError,
+    PointerError,
+    ReplayError,
+    SchemaError,
+    TensorFileError,
+)
 from inference_kernels.findings import Findings
 
-ERRORS = (CaptureError, ConstraintError, EnvironmentMissing, ImportRefused, PackError, PathError,
-          PointerError, ReplayError,
-          SchemaError, TensorFileError)
+ERRORS = (
+    CaptureError,
+    ConstraintError,
+    EnvironmentMissing,
+    ImportRefused,
+    PackError,
+    PathError,
+    PointerError,
+    ReplayError,
+    SchemaError,
+    TensorFileError,
+)
 
 
 def leave(main, capsys) -> tuple[int, str]:
@@ -28,6 +46,7 @@ def leave(main, capsys) -> tuple[int, str]:
 def failing(error: BaseException):
     def main() -> int:
         raise error
+
     return main
 
 
@@ -43,16 +62,20 @@ def test_the_exit_code_is_the_one_of_the_command(code, capsys):
     assert leave(lambda: code, capsys) == (code, "")
 
 
-@pytest.mark.parametrize("error,words", [
-    (OSError(errno.ENOSPC, "No space left on device", "f"), "f: No space left on device; free some space"),
-    (OSError(errno.EROFS, "Read-only file system", "f"), "choose a writable target"),
-    (FileNotFoundError(errno.ENOENT, "No such file or directory", "f"),
-     "f: No such file or directory; check the path"),
-    (IsADirectoryError(errno.EISDIR, "Is a directory", "tmp", None, "f"), "f: Is a directory; name a file"),
-    (OSError("odd"), "input/output: odd; see the system's message"),
-    (ModuleNotFoundError("no", name="modal"),
-     "the Python package modal; found not installed; run `make install`"),
-])
+@pytest.mark.parametrize(
+    "error,words",
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "f"), "f: No space left on device; free some space"),
+        (OSError(errno.EROFS, "Read-only file system", "f"), "choose a writable target"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "f"),
+            "f: No such file or directory; check the path",
+        ),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "tmp", None, "f"), "f: Is a directory; name a file"),
+        (OSError("odd"), "input/output: odd; see the system's message"),
+        (ModuleNotFoundError("no", name="modal"), "the Python package modal; found not installed; run `make install`"),
+    ],
+)
 def test_errors_of_the_system_become_one_line_with_a_remedy(error, words, capsys):
     code, text = leave(failing(error), capsys)
     assert code == 2 and words in text and text.count("\n") == 1
@@ -70,21 +93,32 @@ def test_a_defect_is_not_hidden(error):
 
 
 def test_a_closed_pipe_is_no_traceback():
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); from inference_kernels import cli\n"
-            "cli.run_main(lambda: [print('x' * 100) for _ in range(10000)] and 0)")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from inference_kernels import cli\n"
+        "cli.run_main(lambda: [print('x' * 100) for _ in range(10000)] and 0)"
+    )
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-S", "-c", code, str(cli.REPOSITORY / "scripts")], stdout=writer,
-                          stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(cli.REPOSITORY / "scripts")],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_tables_are_aligned_and_numbers_stand_to_the_right(capsys):
-    cli.print_table([{"name": "a", "n": 5}, {"name": "longer", "n": 12345}, {"name": "x", "n": 1.5}],
-                    ["name", "n", "none"])
+    cli.print_table(
+        [{"name": "a", "n": 5}, {"name": "longer", "n": 12345}, {"name": "x", "n": 1.5}], ["name", "n", "none"]
+    )
     assert capsys.readouterr().out.splitlines() == [
-        "name        n  none", "a           5", "longer  12345", "x         1.5"]
+        "name        n  none",
+        "a           5",
+        "longer  12345",
+        "x         1.5",
+    ]
     cli.print_table([], ["name"])
     assert capsys.readouterr().out == "name\n"
 
@@ -97,8 +131,9 @@ def test_findings_keep_their_order_and_count_by_level():
     findings = Findings()
     findings.add("note", "a", "b", "c", "d")
     findings.add_error(SchemaError(expected="e", found="f", where="g", remedy="h"))
-    assert [item.line() for item in findings.items] == ["note a: expected b; found c; d",
-                                                        "error g: expected e; found f; h"]
+    assert [item.line() for item in findings.items] == [
+        "note a: expected b; found c; d",
+        "error g: expected e; found f; h",
+    ]
     assert (findings.count("error"), findings.count("warning"), findings.count("note")) == (1, 0, 1)
-    assert findings.to_json()[1] == {"level": "error", "where": "g", "expected": "e", "found": "f",
-                                     "remedy": "h"}
+    assert findings.to_json()[1] == {"level": "error", "where": "g", "expected": "e", "found": "f", "remedy": "h"}

@@ -10,16 +10,28 @@ from hypothesis import strategies as st
 
 from inference_kernels import files
 from inference_kernels.errors import SchemaError
-from inference_kernels.files import (LEFTOVER, atomic_writer, canonical_json, json_line, lines, parse_json,
-                                     read_json,
-                                     read_jsonl, read_object, read_text, remove_leftovers, write_bytes,
-                                     write_json,
-                                     write_jsonl)
+from inference_kernels.files import (
+    LEFTOVER,
+    atomic_writer,
+    canonical_json,
+    json_line,
+    lines,
+    parse_json,
+    read_json,
+    read_jsonl,
+    read_object,
+    read_text,
+    remove_leftovers,
+    write_bytes,
+    write_json,
+    write_jsonl,
+)
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
-                                                                          allow_infinity=False) | st.text(),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-                    max_leaves=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def test_a_new_file_appears_whole_with_ordinary_permissions(tmp_path):
@@ -36,6 +48,7 @@ def test_a_failure_at_any_moment_leaves_the_old_file(tmp_path, monkeypatch, mome
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     if moment != "write":
         monkeypatch.setattr(files.os, moment, fail)
     with pytest.raises(OSError) as caught, atomic_writer(path) as stream:
@@ -58,16 +71,22 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("")
     (tmp_path / f"{LEFTOVER}folder").mkdir()
     assert remove_leftovers(tmp_path) == 2
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [f"{LEFTOVER}folder", "deep", "kept",
-                                                                 "kept.tmp"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [f"{LEFTOVER}folder", "deep", "kept", "kept.tmp"]
 
 
-@pytest.mark.parametrize("text,reason", [
-    ('{"a": 1, "a": 2}', "repeated key 'a'"), ('{"x": {"b": 1, "c": 2, "b": 1}}', "repeated key 'b'"),
-    ("NaN", "NaN is not JSON"), ("[-Infinity]", "-Infinity is not JSON"), ("{", "Expecting"),
-    ("", "Expecting value"),
-    ("[" * 100_000, "recursion"), ("1 2", "Extra data"),
-])
+@pytest.mark.parametrize(
+    "text,reason",
+    [
+        ('{"a": 1, "a": 2}', "repeated key 'a'"),
+        ('{"x": {"b": 1, "c": 2, "b": 1}}', "repeated key 'b'"),
+        ("NaN", "NaN is not JSON"),
+        ("[-Infinity]", "-Infinity is not JSON"),
+        ("{", "Expecting"),
+        ("", "Expecting value"),
+        ("[" * 100_000, "recursion"),
+        ("1 2", "Extra data"),
+    ],
+)
 def test_doubtful_json_is_refused_with_the_place(text, reason):
     with pytest.raises(SchemaError, match="^file:7: expected valid JSON; found ") as caught:
         parse_json(text, "file:7")
@@ -82,8 +101,7 @@ def test_canonical_json_is_one_sequence_for_equal_values(value):
 
 
 def test_canonical_json_ignores_the_order_of_keys():
-    assert canonical_json({"b": 1, "a": [1, 2]}) == canonical_json({"a": [1, 2],
-                                                                    "b": 1}) == '{"a":[1,2],"b":1}'
+    assert canonical_json({"b": 1, "a": [1, 2]}) == canonical_json({"a": [1, 2], "b": 1}) == '{"a":[1,2],"b":1}'
 
 
 @pytest.mark.parametrize("write", [json_line, canonical_json])

@@ -22,6 +22,7 @@ def file(tmp_path):
         path = tmp_path / "file.safetensors"
         path.write_bytes(content)
         return path
+
     return write
 
 
@@ -53,17 +54,18 @@ def test_random_bytes_give_a_typed_error(tmp_path_factory, content):
         read_header(path)
 
 
-VALUES = st.recursive(st.none() | st.booleans() | st.integers(-3,
-                                                              9) | st.floats() | st.sampled_from(["F32",
-                                                                                                  "BOOL",
-                                                                                                  "x"]),
-                      lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.sampled_from(["F32", "BOOL", "x"]),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
 ENTRIES = st.dictionaries(st.sampled_from(["dtype", "shape", "data_offsets", "more"]), VALUES, max_size=4)
 
 
-@given(st.one_of(VALUES, st.dictionaries(st.sampled_from(["tensor", "__metadata__", "x"]), ENTRIES | VALUES,
-                                         max_size=2)),
-       st.integers(0, 9))
+@given(
+    st.one_of(VALUES, st.dictionaries(st.sampled_from(["tensor", "__metadata__", "x"]), ENTRIES | VALUES, max_size=2)),
+    st.integers(0, 9),
+)
 @settings(max_examples=300, deadline=None)
 def test_random_headers_are_read_or_refused(tmp_path_factory, header, size):
     raw = json.dumps(header).encode()
@@ -73,8 +75,9 @@ def test_random_headers_are_read_or_refused(tmp_path_factory, header, size):
         found = read_header(path)
     except DatasetError:
         return
-    assert header == {"tensor": {"dtype": DTYPES[found.dtype][0], "shape": list(found.shape),
-                                 "data_offsets": [0, size]}}
+    assert header == {
+        "tensor": {"dtype": DTYPES[found.dtype][0], "shape": list(found.shape), "data_offsets": [0, size]}
+    }
 
 
 def pointer_text(oid: str = OID, size: str = "123") -> bytes:
@@ -88,15 +91,22 @@ def test_pointers_are_recognised_and_named_instead_of_a_header_too_large(file):
         read_header(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"version https://example.org", b"\0" * 500,
-                                     pointer_text() + b" " * 1024])
+@pytest.mark.parametrize("content", [b"", b"version https://example.org", b"\0" * 500, pointer_text() + b" " * 1024])
 def test_other_files_are_no_pointers(file, content):
     assert read_pointer(file(content)) is None
 
 
-@pytest.mark.parametrize("content", [FIRST_LINE, FIRST_LINE + b"\n", pointer_text(oid="12"),
-                                     pointer_text(size="-1"),
-                                     pointer_text(size="many"), pointer_text(oid=OID.upper())])
+@pytest.mark.parametrize(
+    "content",
+    [
+        FIRST_LINE,
+        FIRST_LINE + b"\n",
+        pointer_text(oid="12"),
+        pointer_text(size="-1"),
+        pointer_text(size="many"),
+        pointer_text(oid=OID.upper()),
+    ],
+)
 def test_broken_pointers_are_refused(file, content):
     with pytest.raises(PointerError, match="a broken pointer"):
         read_pointer(file(content))
@@ -108,8 +118,8 @@ def test_the_pull_command_names_the_definitions():
 
 def test_hashes_of_files_of_every_size_in_order(tmp_path):
     import hashlib
-    contents = [bytes([index]) * size for index, size in enumerate((0, 1, BLOCK - 1, BLOCK, BLOCK + 1,
-                                                                    2 * BLOCK))]
+
+    contents = [bytes([index]) * size for index, size in enumerate((0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK))]
     paths = [tmp_path / str(index) for index in range(len(contents))]
     for path, content in zip(paths, contents):
         path.write_bytes(content)
@@ -133,6 +143,7 @@ def test_hashing_is_lazy(tmp_path):
         for index in range(100):
             taken.append(index)
             yield tmp_path / str(index)
+
     results = hash_files(paths(), 2)
     next(results)
     assert len(taken) <= 8

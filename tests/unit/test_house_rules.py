@@ -59,8 +59,11 @@ def test_the_library_prints_nothing(path):
         return
     calls = [node for node in walk(path, ast.Call) if isinstance(node.func, ast.Name)]
     assert not {"eval", "input", "breakpoint"} & {node.func.id for node in calls}
-    to_stdout = [node.lineno for node in calls if node.func.id == "print"
-                 and not any(keyword.arg == "file" for keyword in node.keywords)]
+    to_stdout = [
+        node.lineno
+        for node in calls
+        if node.func.id == "print" and not any(keyword.arg == "file" for keyword in node.keywords)
+    ]
     assert not to_stdout, f"print in lines {to_stdout}"
 
 
@@ -69,8 +72,7 @@ def test_library_modules_have_a_docstring(path):
     assert path.name == "__init__.py" or ast.get_docstring(tree(path))
 
 
-@pytest.mark.parametrize("path", sorted([*(REPOSITORY / "scripts").glob("*.py"), *LIBRARY.glob("*.py")]),
-                         ids=name)
+@pytest.mark.parametrize("path", sorted([*(REPOSITORY / "scripts").glob("*.py"), *LIBRARY.glob("*.py")]), ids=name)
 def test_top_level_imports_are_the_standard_library_and_ours(path):
     """Heavy packages are imported inside the functions that need them, or for type checkers only."""
     for node in tree(path).body:
@@ -98,6 +100,7 @@ def test_imports_of_the_library_have_no_cycle():
     def ours(path: Path) -> set[str]:
         relative = [node for node in tree(path).body if isinstance(node, ast.ImportFrom) and node.level]
         return {node.module.split(".")[0] for node in relative if node.module}
+
     needs = {path.stem: ours(path) for path in LIBRARY.glob("*.py")}
     done: set[str] = set()
     while len(done) < len(needs):
@@ -109,6 +112,7 @@ def test_imports_of_the_library_have_no_cycle():
 def test_unit_tests_name_no_heavy_package():
     for path in SOURCES:
         if path.parent == Path(__file__).parent:
-            imported = {module.split(".")[0] for node in walk(path, ast.Import, ast.ImportFrom)
-                        for module in modules(node)}
+            imported = {
+                module.split(".")[0] for node in walk(path, ast.Import, ast.ImportFrom) for module in modules(node)
+            }
             assert not imported & {"torch", "toy", "numpy", "safetensors", "flashinfer_bench"}, path.name

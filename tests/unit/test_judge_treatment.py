@@ -11,8 +11,11 @@ import pytest
 from inference_kernels import judge_treatment
 from inference_kernels.judge_treatment import SCHEDULING, changes, treatment
 
-SLEEPER = [sys.executable, "-c", "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
-                                 "print(flush=True)"]
+SLEEPER = [
+    sys.executable,
+    "-c",
+    "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); print(flush=True)",
+]
 
 
 @pytest.fixture
@@ -23,12 +26,26 @@ def sleeper():
         process.kill()
 
 
-@pytest.mark.parametrize("change, said", [
-    (lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19), "is 19"),
-    (lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)), f"scheduling class was {os.SCHED_OTHER}, is"),
-    (lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (99, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1])),
-     "limit nofile was"),
-    (lambda pid: os.setpriority(os.PRIO_PROCESS, max(map(int, os.listdir(f"/proc/{pid}/task"))), 19), "niceness of thread ")])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19), "is 19"),
+        (
+            lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
+            f"scheduling class was {os.SCHED_OTHER}, is",
+        ),
+        (
+            lambda pid: resource.prlimit(
+                pid, resource.RLIMIT_NOFILE, (99, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1])
+            ),
+            "limit nofile was",
+        ),
+        (
+            lambda pid: os.setpriority(os.PRIO_PROCESS, max(map(int, os.listdir(f"/proc/{pid}/task"))), 19),
+            "niceness of thread ",
+        ),
+    ],
+)
 def test_one_change_is_one_line(sleeper, change, said):
     before = treatment(sleeper.pid)
     assert not changes(before, treatment(sleeper.pid)) and len([key for key in before if "niceness" in key]) == 2
@@ -54,5 +71,6 @@ def test_what_comes_and_goes_is_no_change(sleeper):
 def test_a_system_that_does_not_tell_limits_still_tells_scheduling(monkeypatch):
     def refused(*_):
         raise PermissionError(1, "not permitted")
+
     monkeypatch.setattr(judge_treatment.resource, "prlimit", refused)
     assert set(SCHEDULING) <= set(treatment(os.getpid())) and not any("limit" in key for key in treatment(os.getpid()))

@@ -18,16 +18,28 @@ def test_the_three_forms_survive_parsing(store):
     assert (blob.store, blob.definition, blob.sha256, str(blob)) == (store, "some_name_1", HASH, text)
 
 
-@pytest.mark.parametrize("text,fault", [
-    (f"./{GOOD}", "redundant path part"), (f"{GOOD}/.", "redundant path part"),
-    (f"blob//{GOOD[5:]}", "redundant"),
-    (f"blob/../{GOOD}", "parent folder"), (f"/{GOOD}", "absolute path"), (f"C:/{GOOD}", "absolute path"),
-    (GOOD.replace("/", "\\"), "backslash"), ("", "redundant"), (f" {GOOD}", "not a canonical"),
-    (f"{GOOD}\n", "not a canonical"), (GOOD.replace("0", "O"), "not a canonical"),
-    (GOOD.replace("toy", "Toy"), "not a canonical"), (GOOD.replace("toy", "toy/deeper"), "not a canonical"),
-    (GOOD.replace("workloads", "trunk"), "not a canonical"), (f"{GOOD}.tmp", "not a canonical"),
-    (GOOD.replace(HASH, HASH[:-1]), "not a canonical"), (GOOD.replace("0", "\u0660"), "not a canonical"),
-])
+@pytest.mark.parametrize(
+    "text,fault",
+    [
+        (f"./{GOOD}", "redundant path part"),
+        (f"{GOOD}/.", "redundant path part"),
+        (f"blob//{GOOD[5:]}", "redundant"),
+        (f"blob/../{GOOD}", "parent folder"),
+        (f"/{GOOD}", "absolute path"),
+        (f"C:/{GOOD}", "absolute path"),
+        (GOOD.replace("/", "\\"), "backslash"),
+        ("", "redundant"),
+        (f" {GOOD}", "not a canonical"),
+        (f"{GOOD}\n", "not a canonical"),
+        (GOOD.replace("0", "O"), "not a canonical"),
+        (GOOD.replace("toy", "Toy"), "not a canonical"),
+        (GOOD.replace("toy", "toy/deeper"), "not a canonical"),
+        (GOOD.replace("workloads", "trunk"), "not a canonical"),
+        (f"{GOOD}.tmp", "not a canonical"),
+        (GOOD.replace(HASH, HASH[:-1]), "not a canonical"),
+        (GOOD.replace("0", "\u0660"), "not a canonical"),
+    ],
+)
 def test_every_other_spelling_is_refused_with_its_fault(text, fault):
     with pytest.raises(PathError, match="records.jsonl:3: ") as caught:
         BlobPath.parse(text, "records.jsonl:3")
@@ -78,5 +90,4 @@ def test_blob_files_lists_the_three_stores_only(tmp_path):
         (tmp_path / name).write_text("")
     names = [path.relative_to(tmp_path).as_posix() for path in blob_files(tmp_path)]
     assert names == ["blob/generated/.tmp-1", f"blob/starter/toy/{HASH}.safetensors", GOOD]
-    assert workload_file(tmp_path,
-                         {"op_type": "toy", "name": "n"}) == tmp_path / "workloads" / "toy" / "n.jsonl"
+    assert workload_file(tmp_path, {"op_type": "toy", "name": "n"}) == tmp_path / "workloads" / "toy" / "n.jsonl"

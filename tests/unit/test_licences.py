@@ -7,8 +7,8 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from commands import SCRIPTS, command, require_one_line
 
+from commands import SCRIPTS, command, require_one_line
 from inference_kernels import docs, licences
 from inference_kernels.errors import SchemaError
 
@@ -23,10 +23,18 @@ def test_nothing_that_the_repository_names_lacks_an_entry():
 
 def test_the_names_are_really_collected():
     used = {(kind, name) for kind, name, _ in licences.used_names(REPOSITORY)}
-    assert {("source", "mlsys26-contest"), ("source", "sglang"), ("engine", "sglang"), ("model", "ltx-2.5"),
-            ("model", "qwen3-next-gdn"), ("model", "deepseek-v4.1-flash"), ("package", "modal")} <= used
+    assert {
+        ("source", "mlsys26-contest"),
+        ("source", "sglang"),
+        ("engine", "sglang"),
+        ("model", "ltx-2.5"),
+        ("model", "qwen3-next-gdn"),
+        ("model", "deepseek-v4.1-flash"),
+        ("package", "modal"),
+    } <= used
     assert {"torch", "sglang", "flashinfer-bench", "pytest"} <= {
-        name for name, _, _ in licences.pinned_packages(REPOSITORY)}
+        name for name, _, _ in licences.pinned_packages(REPOSITORY)
+    }
 
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work["name"])
@@ -84,11 +92,17 @@ def root(tmp_path) -> Path:
 def solution(root: Path, source: str, dependencies: list[str]) -> None:
     folder = root / "solutions" / "gdn"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "one.json").write_text(json.dumps({
-        "name": "one", "definition": "gdn_decode_qk4_v8_d128_k_last", "author": "t",
-        "spec": {"language": "python", "dependencies": dependencies},
-        "sources": [{"path": "main.py", "content": source},
-                    {"path": "helpers.py", "content": "import json\n"}]}))
+    (folder / "one.json").write_text(
+        json.dumps(
+            {
+                "name": "one",
+                "definition": "gdn_decode_qk4_v8_d128_k_last",
+                "author": "t",
+                "spec": {"language": "python", "dependencies": dependencies},
+                "sources": [{"path": "main.py", "content": source}, {"path": "helpers.py", "content": "import json\n"}],
+            }
+        )
+    )
 
 
 def missing(root: Path) -> list[str]:
@@ -100,8 +114,11 @@ def test_a_solution_needs_entries_for_what_it_imports_and_depends_on(root):
     assert missing(root) == []
     source = "def run():\n    import unheard_of.part\n    from other_one import x\n"
     solution(root, source, ["Nobody_Knows[cuda]==1"])
-    assert missing(root) == ["a work for the package nobody-knows", "a work for the module other_one",
-                             "a work for the module unheard_of"]
+    assert missing(root) == [
+        "a work for the package nobody-knows",
+        "a work for the module other_one",
+        "a work for the module unheard_of",
+    ]
 
 
 @pytest.mark.parametrize("tag", ["model:unknown-7b", "source:somewhere"])
@@ -119,25 +136,32 @@ def test_a_tag_without_entry_is_named_and_stops_the_tables(root, tag):
 def receipt(data_class: str, model: str, engine: str) -> dict:
     place = {"min": 0, "max": 0, "zero_share": 0, "non_finite": 0}
     outputs = {} if data_class == "contest" else {"new_state": {"path": "x", "tensor_key": "tensor"}}
-    return {"workload": "00000000-0000-5000-8000-000000000000", "definition": "gdn_decode_qk4_v8_d128_k_last",
-            "class": data_class, "outputs": outputs, "auxiliary": {},
-            "statistics": {"q": place}, "adaptations": [],
-            "model": {"id": model, "revision": "1", "config_sha256": "0" * 64, "seed": 1, "recipe": "r"},
-            "engine": {"name": engine, "version": "1", "flags": {}, "environment": {}, "substitutions": []},
-            "hardware": {"device": "cpu"}, "request": {"case": "c"},
-            "operation": {"call_path": "p", "layer": None, "step": None, "phase": "decode",
-                          "ranks_gathered": 1},
-            "replay": {"criterion": {}, "device": "cpu", "errors": {}, "passed": True}}
+    return {
+        "workload": "00000000-0000-5000-8000-000000000000",
+        "definition": "gdn_decode_qk4_v8_d128_k_last",
+        "class": data_class,
+        "outputs": outputs,
+        "auxiliary": {},
+        "statistics": {"q": place},
+        "adaptations": [],
+        "model": {"id": model, "revision": "1", "config_sha256": "0" * 64, "seed": 1, "recipe": "r"},
+        "engine": {"name": engine, "version": "1", "flags": {}, "environment": {}, "substitutions": []},
+        "hardware": {"device": "cpu"},
+        "request": {"case": "c"},
+        "operation": {"call_path": "p", "layer": None, "step": None, "phase": "decode", "ranks_gathered": 1},
+        "replay": {"criterion": {}, "device": "cpu", "errors": {}, "passed": True},
+    }
 
 
 def test_records_need_entries_and_their_terms_follow_the_class(root):
-    rows = [receipt("seeded", "seeded/qwen3-next-gdn", "sglang"),
-            receipt("contest", "Qwen3-Next", "not stated by the contest"),
-            receipt("published", "deepseek-ai/DeepSeek-V4.1-Flash", "sglang")]
+    rows = [
+        receipt("seeded", "seeded/qwen3-next-gdn", "sglang"),
+        receipt("contest", "Qwen3-Next", "not stated by the contest"),
+        receipt("published", "deepseek-ai/DeepSeek-V4.1-Flash", "sglang"),
+    ]
     (root / "captures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert missing(root) == []
-    terms = {row[0].split("`")[1]: row[1:]
-                          for row in licences.file_rows(root, WORKS) if row[0].startswith("class")}
+    terms = {row[0].split("`")[1]: row[1:] for row in licences.file_rows(root, WORKS) if row[0].startswith("class")}
     assert terms["seeded"][0].startswith("Apache-2.0, this repository's") and "SGLang" in terms["seeded"][1]
     assert terms["contest"][0].startswith("the terms of MLSys 2026")
     assert terms["published"] == ["the terms of DeepSeek-V4.1-Flash", "DeepSeek-V4.1-Flash, SGLang"]
@@ -180,12 +204,16 @@ def metadata(**fields) -> Message:
     return message
 
 
-@pytest.mark.parametrize("fields, files, expected", [
-    ({"License_Expression": "MIT AND ISC", "License": "other"}, [], ("MIT AND ISC", "License-Expression")),
-    ({"License": "Apache 2.0", "Classifier": "License :: OSI Approved :: X"}, [], ("Apache 2.0", "License")),
-    ({"License": "UNKNOWN", "Classifier": ["License :: A", "Topic :: B"]}, [], ("A", "Classifier")),
-    ({"License": "long\ntext"}, ["LICENSE", "COPYING"], ("see its COPYING, LICENSE", "file")),
-    ({}, [], ("not stated in its metadata", "-"))])
+@pytest.mark.parametrize(
+    "fields, files, expected",
+    [
+        ({"License_Expression": "MIT AND ISC", "License": "other"}, [], ("MIT AND ISC", "License-Expression")),
+        ({"License": "Apache 2.0", "Classifier": "License :: OSI Approved :: X"}, [], ("Apache 2.0", "License")),
+        ({"License": "UNKNOWN", "Classifier": ["License :: A", "Topic :: B"]}, [], ("A", "Classifier")),
+        ({"License": "long\ntext"}, ["LICENSE", "COPYING"], ("see its COPYING, LICENSE", "file")),
+        ({}, [], ("not stated in its metadata", "-")),
+    ],
+)
 def test_a_licence_is_reported_in_the_packages_own_words(fields, files, expected):
     assert licences.stated_licence(metadata(**fields), files) == expected
 
@@ -195,7 +223,8 @@ def test_collecting_reads_an_environment(tmp_path):
     for name, text in (("Some_Thing", "License: MIT"), ("plain", "Summary: x")):
         (folder / f"{name}-1.0.dist-info").mkdir(parents=True)
         (folder / f"{name}-1.0.dist-info" / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{text}\n")
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{text}\n"
+        )
     result = command("collect_licences.py", tmp_path / "env", "--root", tmp_path)
     assert (result.code, result.summary) == (0, {"packages": 2, "stated": 1})
     rows = json.loads((tmp_path / licences.PACKAGES).read_text())

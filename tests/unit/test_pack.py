@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import command, require_one_line
 
+from commands import command, require_one_line
 from inference_kernels import pack
 from inference_kernels.errors import PackError, SchemaError
 
@@ -34,19 +34,19 @@ def test_packed_texts_are_the_bytes_of_their_sources(root):
     assert definition["reference"] == (root / DEFINITION.with_suffix(".py")).read_text()
     assert list(definition)[-1] == "reference"
     solution = json.loads((root / "solutions" / "toy" / "mine.json").read_text())
-    assert solution["sources"] == [{"path": "helpers/more.py", "content": "# more\n"},
-                                   {"path": "main.py", "content": "def run():\n    pass\n"}]
+    assert solution["sources"] == [
+        {"path": "helpers/more.py", "content": "# more\n"},
+        {"path": "main.py", "content": "def run():\n    pass\n"},
+    ]
     assert pack.out_of_sync(root) == [] and pack.pack(root) == []
 
 
-@pytest.mark.parametrize("source", [DEFINITION.with_suffix(".py"),
-                                    Path("solutions/toy/mine/helpers/more.py")])
+@pytest.mark.parametrize("source", [DEFINITION.with_suffix(".py"), Path("solutions/toy/mine/helpers/more.py")])
 def test_a_difference_of_one_byte_is_found_named_and_repaired(root, source):
     with open(root / source, "a") as stream:
         stream.write("\n")
     result = command("pack.py", "--root", root, "--check")
-    require_one_line(result, "the packed source equal to the readable one", "run: python scripts/pack.py",
-                     code=1)
+    require_one_line(result, "the packed source equal to the readable one", "run: python scripts/pack.py", code=1)
     assert pack.out_of_sync(root) != [], "--check must change nothing"
     written = command("pack.py", "--root", root)
     assert (written.code, written.err) == (0, "") and written.out.count("\n") == 1

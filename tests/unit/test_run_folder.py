@@ -51,20 +51,24 @@ def test_what_a_killed_case_left_goes_when_the_run_is_resumed(run):
     kept = put(run, "calls/kept.json")
     run.finish_case("one", [], 0)
     run.begin_case("two", {})
-    left = [put(run, "calls/left.json"), put(run, "errors/0000.json", {}),
-            put(run, "blob/toy/left.safetensors"),
-            put(run, ".tmp-left")]
+    left = [
+        put(run, "calls/left.json"),
+        put(run, "errors/0000.json", {}),
+        put(run, "blob/toy/left.safetensors"),
+        put(run, ".tmp-left"),
+    ]
     resumed = RunFolder.open(run.root, SETTINGS)
-    assert kept.exists() and not any(path.exists()
-                                     for path in left) and not (run.root / "request.json").exists()
+    assert kept.exists() and not any(path.exists() for path in left) and not (run.root / "request.json").exists()
     assert unlisted_files(run.root, resumed.manifest) == []
 
 
-@pytest.mark.parametrize("other,key", [({"sizes": [64, 32]}, "sizes"), ({"kind": "image"}, "kind"),
-                                       ({"seed": 1}, "seed")])
+@pytest.mark.parametrize(
+    "other,key", [({"sizes": [64, 32]}, "sizes"), ({"kind": "image"}, "kind"), ({"seed": 1}, "seed")]
+)
 def test_other_settings_do_not_resume(run, other, key):
-    with pytest.raises(CaptureError,
-                       match=f"the settings of the run that is resumed \\({key}: .*; use the same command"):
+    with pytest.raises(
+        CaptureError, match=f"the settings of the run that is resumed \\({key}: .*; use the same command"
+    ):
         RunFolder.open(run.root, SETTINGS | other)
 
 
@@ -75,8 +79,7 @@ def test_settings_are_compared_by_value(run):
 def test_the_first_hook_error_fails_the_case(run):
     run.begin_case("one", {})
     put(run, "errors/0001.json", {"where": "second", "message": "later", "traceback": ""})
-    put(run, "errors/0000.json", {"where": "Layer.forward", "message": "ValueError: no weight",
-                                  "traceback": ""})
+    put(run, "errors/0000.json", {"where": "Layer.forward", "message": "ValueError: no weight", "traceback": ""})
     with pytest.raises(CaptureError, match="^Layer.forward: .*; found ValueError: no weight; see .*0000"):
         run.finish_case("one", [], 0)
     assert RunFolder.open(run.root, SETTINGS).finished_cases == []
@@ -108,9 +111,14 @@ def test_a_complete_run_is_opened_but_takes_no_more_cases(run):
         opened.begin_case("two", {})
 
 
-@pytest.mark.parametrize("manifest,words", [({"version": 2}, "version 1"),
-                                            ({"format": "x"}, "capture run, version 1"),
-                                            ({"files": None, "cases": None}, "the keys")])
+@pytest.mark.parametrize(
+    "manifest,words",
+    [
+        ({"version": 2}, "version 1"),
+        ({"format": "x"}, "capture run, version 1"),
+        ({"files": None, "cases": None}, "the keys"),
+    ],
+)
 def test_other_manifests_are_refused(run, manifest, words):
     value = {key: item for key, item in (run.manifest | manifest).items() if item is not None}
     write_json(run.root / "manifest.json", value)

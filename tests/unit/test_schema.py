@@ -8,9 +8,15 @@ import pytest
 
 from inference_kernels import schema, tasks
 from inference_kernels.compare import Tolerance
-from inference_kernels.definitions import (const_axes, infer_axes, load_definition, read_definition,
-                                           require_dataset,
-                                           resolve_shape, var_axes)
+from inference_kernels.definitions import (
+    const_axes,
+    infer_axes,
+    load_definition,
+    read_definition,
+    require_dataset,
+    resolve_shape,
+    var_axes,
+)
 from inference_kernels.errors import SchemaError
 from inference_kernels.records import record_tensors, workload_line, workload_uuid
 
@@ -27,9 +33,10 @@ def definition() -> dict:
 
 @pytest.fixture
 def workload() -> dict:
-    tensors = {name: {"type": "safetensors", "path": f"blob/starter/{NAME}/{digest}.safetensors",
-                      "tensor_key": "tensor"}
-               for name, digest in zip(("x", "weight", "ids"), HASHES)}
+    tensors = {
+        name: {"type": "safetensors", "path": f"blob/starter/{NAME}/{digest}.safetensors", "tensor_key": "tensor"}
+        for name, digest in zip(("x", "weight", "ids"), HASHES)
+    }
     inputs = tensors | {"scale": {"type": "scalar", "value": 0.5}}
     return {"axes": {"N": 3}, "inputs": inputs, "uuid": workload_uuid(NAME, inputs)}
 
@@ -45,18 +52,20 @@ def test_the_sound_values_have_no_errors(definition, workload):
     assert schema.workload_line_errors(workload_line(NAME, workload), definition, "here") == []
 
 
-@pytest.mark.parametrize("kind,value,key,near", [
-    ("definition", {"name": "x", "tag": []}, "tag", "tags"), ("definition", {"axes": {"N": {"typ": "var"}}},
-                                                              "axes.N.typ", "type"),
-    ("definition", {"inputs": {"x": {"dtpe": ""}}}, "inputs.x.dtpe", "dtype"),
-    ("definition", {"outputs": {"y": {"shapes": []}}}, "outputs.y.shapes", "shape"),
-    ("trace", {"workloads": {}}, "workloads", "workload"), ("trace", {"workload": {"uid": ""}},
-                                                            "workload.uid", "uuid"),
-    ("trace", {"workload": {"inputs": {"x": {"pth": ""}}}}, "workload.inputs.x.pth", "path"),
-    ("solution", {"spec": {"destination_passing": True}}, "spec.destination_passing",
-     "destination_passing_style"),
-    ("solution", {"sources": [{"path": "a"}, {"contents": ""}]}, "sources.1.contents", "content"),
-])
+@pytest.mark.parametrize(
+    "kind,value,key,near",
+    [
+        ("definition", {"name": "x", "tag": []}, "tag", "tags"),
+        ("definition", {"axes": {"N": {"typ": "var"}}}, "axes.N.typ", "type"),
+        ("definition", {"inputs": {"x": {"dtpe": ""}}}, "inputs.x.dtpe", "dtype"),
+        ("definition", {"outputs": {"y": {"shapes": []}}}, "outputs.y.shapes", "shape"),
+        ("trace", {"workloads": {}}, "workloads", "workload"),
+        ("trace", {"workload": {"uid": ""}}, "workload.uid", "uuid"),
+        ("trace", {"workload": {"inputs": {"x": {"pth": ""}}}}, "workload.inputs.x.pth", "path"),
+        ("solution", {"spec": {"destination_passing": True}}, "spec.destination_passing", "destination_passing_style"),
+        ("solution", {"sources": [{"path": "a"}, {"contents": ""}]}, "sources.1.contents", "content"),
+    ],
+)
 def test_unknown_keys_are_named_with_the_likely_spelling(kind, value, key, near):
     (error,) = schema.unknown_keys(kind, value, "here")
     assert error.found == f"unknown key {key!r}" and error.remedy == f"did you mean {near!r}?"
@@ -89,9 +98,14 @@ def test_a_definition_at_another_place(definition):
         assert error.expected == f"the file toy/{NAME}.json"
 
 
-@pytest.mark.parametrize("dtype,good,bad", [("float32", [0.5, 1, -3], [True, "1", None, [1]]),
-                                            ("int32", [0, -5], [0.5, True, "1", None]),
-                                            ("bool", [True, False], [0, 1, None])])
+@pytest.mark.parametrize(
+    "dtype,good,bad",
+    [
+        ("float32", [0.5, 1, -3], [True, "1", None, [1]]),
+        ("int32", [0, -5], [0.5, True, "1", None]),
+        ("bool", [True, False], [0, 1, None]),
+    ],
+)
 def test_scalars_have_the_type_of_their_dtype(definition, workload, dtype, good, bad):
     definition["inputs"]["scale"]["dtype"] = dtype
     for value in good + bad:
@@ -102,17 +116,28 @@ def test_scalars_have_the_type_of_their_dtype(definition, workload, dtype, good,
 
 def test_every_fault_of_a_workload_is_listed(definition, workload):
     workload["axes"] = {"N": -1, "K": 8}
-    workload["inputs"] = {"x": {"type": "random"}, "weight": {}, "idz": {"type": "scalar", "value": 1},
-                          "scale": {"type": "scalar"}}
+    workload["inputs"] = {
+        "x": {"type": "random"},
+        "weight": {},
+        "idz": {"type": "scalar", "value": 1},
+        "scale": {"type": "scalar"},
+    }
     errors = schema.workload_errors(workload, definition, "here")
     assert found(errors) == ["none", "type 'random'", "type None", "input idz", "None", "['K', 'N']", "-1"]
 
 
-@pytest.mark.parametrize("row", [{}, {"workload": None}, {"workload": []},
-                                 {"workload": {"uuid": 1, "axes": {}, "inputs": {}}},
-                                 {"workload": {"uuid": "", "axes": [], "inputs": {}}},
-                                 {"workload": {"uuid": "", "axes": {}}},
-                                 {"workload": {"uuid": "", "axes": {}, "inputs": {"x": 1}}}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"workload": None},
+        {"workload": []},
+        {"workload": {"uuid": 1, "axes": {}, "inputs": {}}},
+        {"workload": {"uuid": "", "axes": [], "inputs": {}}},
+        {"workload": {"uuid": "", "axes": {}}},
+        {"workload": {"uuid": "", "axes": {}, "inputs": {"x": 1}}},
+    ],
+)
 def test_lines_that_are_no_workloads(definition, row):
     for owner in (NAME, "other"):
         (error,) = schema.workload_line_errors({"definition": owner} | row, definition, "file:2")
@@ -141,8 +166,11 @@ def test_shapes_and_axes(definition):
     assert resolve_shape(definition["inputs"]["scale"], {}) is None
     shapes = {"x": (3, 8), "weight": (8, 8), "ids": (3,)}
     assert infer_axes(definition, shapes, "here") == {"N": 3}
-    for name, shape, words in (("ids", (4,), "axis N = 3; found 4 in the shape of input ids"),
-                               ("weight", (8, 9), "axis K = 8; found 9"), ("x", (3,), "input x with axes")):
+    for name, shape, words in (
+        ("ids", (4,), "axis N = 3; found 4 in the shape of input ids"),
+        ("weight", (8, 9), "axis K = 8; found 9"),
+        ("x", (3,), "input x with axes"),
+    ):
         with pytest.raises(SchemaError, match=words):
             infer_axes(definition, shapes | {name: shape}, "here")
 
@@ -158,11 +186,15 @@ def test_unknown_definitions_and_folders(tmp_path):
 
 def test_tolerances_come_from_the_task_and_are_sane():
     task = tasks.read_task(DATA, NAME)
-    assert task.tolerance == Tolerance(0.005, 0.016, None,
-                                       "absolute_plus_relative") and task.timing["timed"] == "call"
-    for bad in ({"atol": -1.0}, {"rtol": float("nan")}, {"atol": float("inf")},
-                {"required_matched_ratio": 0.0},
-                {"required_matched_ratio": 1.5}, {"comparison": "loose"}):
+    assert task.tolerance == Tolerance(0.005, 0.016, None, "absolute_plus_relative") and task.timing["timed"] == "call"
+    for bad in (
+        {"atol": -1.0},
+        {"rtol": float("nan")},
+        {"atol": float("inf")},
+        {"required_matched_ratio": 0.0},
+        {"required_matched_ratio": 1.5},
+        {"comparison": "loose"},
+    ):
         with pytest.raises(SchemaError, match="tolerance: expected atol >= 0"):
             Tolerance(**({"atol": 0.1, "rtol": 0.1} | bad))
 

@@ -35,9 +35,13 @@ def sparse_blocks(kv_end, block_m):
     columns = torch.arange(blocks_n, dtype=torch.int32, device=kv_end.device)
     masked_index = (full[:, None] + columns).clamp(max=blocks_n - 1)
     full_index = columns.expand(blocks_m, -1).contiguous()
-    return BlockSparseTensorsTorch(mask_block_cnt=masked[None, None], mask_block_idx=masked_index[None, None],
-                                   full_block_cnt=full[None, None], full_block_idx=full_index[None, None],
-                                   block_size=(block_m, BLOCK_N))
+    return BlockSparseTensorsTorch(
+        mask_block_cnt=masked[None, None],
+        mask_block_idx=masked_index[None, None],
+        full_block_cnt=full[None, None],
+        full_block_idx=full_index[None, None],
+        block_size=(block_m, BLOCK_N),
+    )
 
 
 def run(q, k, v, kv_end):
@@ -51,7 +55,14 @@ def prepare(q, k, v, kv_end):
 
     def launch():
         blocks = sparse_blocks(kv_end, block_m)
-        return flash_attn_func(q[None], k[None], v[None], softmax_scale=D**-0.5, mask_mod=below_bound,
-                               aux_tensors=[kv_end], block_sparse_tensors=blocks)[0][0]
+        return flash_attn_func(
+            q[None],
+            k[None],
+            v[None],
+            softmax_scale=D**-0.5,
+            mask_mod=below_bound,
+            aux_tensors=[kv_end],
+            block_sparse_tensors=blocks,
+        )[0][0]
 
     return launch

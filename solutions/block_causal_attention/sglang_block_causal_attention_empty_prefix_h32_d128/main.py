@@ -56,7 +56,8 @@ def text_attention(q, k, v):
     visible = torch.arange(end, device=q.device) <= rows[:, None]
     mask = prepare_sdpa_mask(visible[None, None], dtype=q.dtype, device=q.device)
     o = torch.nn.functional.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask, scale=D**-0.5)
+        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask, scale=D**-0.5
+    )
     return o.transpose(1, 2)
 
 

@@ -26,8 +26,20 @@ def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def _add_block(query, key_rows, value_rows, acc, peak, mass, columns, bound, length,
-               SCALE: tl.constexpr, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
+def _add_block(
+    query,
+    key_rows,
+    value_rows,
+    acc,
+    peak,
+    mass,
+    columns,
+    bound,
+    length,
+    SCALE: tl.constexpr,
+    MASKED: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Add one block of keys to the running softmax (acc, peak, mass); MASKED: row i has columns < bound."""
     keys = _load_block(key_rows, columns < length, MASKED, INTERPRET)
     scores = tl.dot(query, tl.trans(keys))
@@ -45,31 +57,65 @@ def _add_block(query, key_rows, value_rows, acc, peak, mass, columns, bound, len
 
 
 @triton.jit
-def _add_segment(query, k, v, acc, peak, mass, bound, unmasked, stop, length, head,
-                 H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr, BLOCK_N: tl.constexpr,
-                 MASKED_N: tl.constexpr, INTERPRET: tl.constexpr):
+def _add_segment(
+    query,
+    k,
+    v,
+    acc,
+    peak,
+    mass,
+    bound,
+    unmasked,
+    stop,
+    length,
+    head,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    SCALE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MASKED_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Keys [0, stop) of one tensor of `length` rows; those below `unmasked` are visible to every row."""
     channels = tl.arange(0, D)
     columns = tl.arange(0, BLOCK_N)
     place = (columns * H + head)[:, None] * D + channels
     full = unmasked // BLOCK_N * BLOCK_N
     for _ in range(0, full, BLOCK_N):
-        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, columns, bound, length,
-                                     SCALE, False, INTERPRET)
+        acc, peak, mass = _add_block(
+            query, k + place, v + place, acc, peak, mass, columns, bound, length, SCALE, False, INTERPRET
+        )
         k += BLOCK_N * H * D
         v += BLOCK_N * H * D
     columns = tl.arange(0, MASKED_N)
     place = (columns * H + head)[:, None] * D + channels
     for first in tl.range(full, stop, MASKED_N, num_stages=1):
-        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, first + columns, bound,
-                                     length, SCALE, True, INTERPRET)
+        acc, peak, mass = _add_block(
+            query, k + place, v + place, acc, peak, mass, first + columns, bound, length, SCALE, True, INTERPRET
+        )
         k += MASKED_N * H * D
         v += MASKED_N * H * D
     return acc, peak, mass
 
+
 @triton.jit
-def _attention(q, k_prefix, v_prefix, k, v, o, T, P, H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr,
-               BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MASKED_N: tl.constexpr, INTERPRET: tl.constexpr):
+def _attention(
+    q,
+    k_prefix,
+    v_prefix,
+    k,
+    v,
+    o,
+    T,
+    P,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    SCALE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MASKED_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """One query tile of one head."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -80,10 +126,28 @@ def _attention(q, k_prefix, v_prefix, k, v, o, T, P, H: tl.constexpr, D: tl.cons
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     peak = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     mass = tl.zeros((BLOCK_M,), tl.float32)
-    acc, peak, mass = _add_segment(query, k_prefix, v_prefix, acc, peak, mass, rows * 0 + P, P, P, P, head,
-                                   H, D, SCALE, BLOCK_N, MASKED_N, INTERPRET)
-    acc, peak, mass = _add_segment(query, k, v, acc, peak, mass, rows * 0 + T, T, T, T, head,
-                                   H, D, SCALE, BLOCK_N, MASKED_N, INTERPRET)
+    acc, peak, mass = _add_segment(
+        query,
+        k_prefix,
+        v_prefix,
+        acc,
+        peak,
+        mass,
+        rows * 0 + P,
+        P,
+        P,
+        P,
+        head,
+        H,
+        D,
+        SCALE,
+        BLOCK_N,
+        MASKED_N,
+        INTERPRET,
+    )
+    acc, peak, mass = _add_segment(
+        query, k, v, acc, peak, mass, rows * 0 + T, T, T, T, head, H, D, SCALE, BLOCK_N, MASKED_N, INTERPRET
+    )
     result = acc / mass[:, None]
     tl.store(o + start[:, None] + channels, result.to(o.dtype.element_ty), mask=real[:, None])
 
@@ -100,8 +164,25 @@ def prepare(q, k_prefix, v_prefix, k, v):
 
     def launch():
         o = torch.empty_like(q)
-        _attention[grid](q, k_prefix, v_prefix, k, v, o, T, P, H, D, SCALE, BLOCK_M, BLOCK_N, MASKED_N,
-                         interpret, num_warps=WARPS, num_stages=STAGES)
+        _attention[grid](
+            q,
+            k_prefix,
+            v_prefix,
+            k,
+            v,
+            o,
+            T,
+            P,
+            H,
+            D,
+            SCALE,
+            BLOCK_M,
+            BLOCK_N,
+            MASKED_N,
+            interpret,
+            num_warps=WARPS,
+            num_stages=STAGES,
+        )
         return o
 
     return launch

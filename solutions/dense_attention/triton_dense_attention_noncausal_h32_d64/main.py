@@ -30,8 +30,18 @@ def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def _add_block(query, key_rows, value_rows, acc, peak, mass, inside,
-               SCALE: tl.constexpr, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
+def _add_block(
+    query,
+    key_rows,
+    value_rows,
+    acc,
+    peak,
+    mass,
+    inside,
+    SCALE: tl.constexpr,
+    MASKED: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Add one block of keys to the running softmax (acc, peak, mass); MASKED: only keys `inside` count."""
     keys = _load_block(key_rows, inside, MASKED, INTERPRET)
     scores = tl.dot(query, tl.trans(keys))
@@ -46,9 +56,23 @@ def _add_block(query, key_rows, value_rows, acc, peak, mass, inside,
 
 
 @triton.jit
-def _attention(q, k, v, o, lse, Nq, Nk, part,
-               H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr, BLOCK_M: tl.constexpr,
-               BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, INTERPRET: tl.constexpr):
+def _attention(
+    q,
+    k,
+    v,
+    o,
+    lse,
+    Nq,
+    Nk,
+    part,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    SCALE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLIT: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """One query tile of one head over keys [split * part, ...); SPLIT: o is float32 [splits, B, Nq, H, D]."""
     sample, head = (tl.program_id(1) // H).to(tl.int64), tl.program_id(1) % H
     channels = tl.arange(0, D)
@@ -68,13 +92,11 @@ def _attention(q, k, v, o, lse, Nq, Nk, part,
     mass = tl.zeros((BLOCK_M,), tl.float32)
     inside = full + columns < end
     for _ in range(begin, full, BLOCK_N):
-        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, inside, SCALE, False,
-                                     INTERPRET)
+        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, inside, SCALE, False, INTERPRET)
         k += BLOCK_N * H * D
         v += BLOCK_N * H * D
     if full < end:
-        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, inside, SCALE, True,
-                                     INTERPRET)
+        acc, peak, mass = _add_block(query, k + place, v + place, acc, peak, mass, inside, SCALE, True, INTERPRET)
     result = acc / mass[:, None]
     if SPLIT:
         batch = tl.num_programs(1) // H
@@ -122,8 +144,25 @@ def prepare(q, k, v):
         o = torch.empty_like(q)
         partial = torch.empty(splits, *q.shape, dtype=torch.float32, device=q.device) if splits > 1 else o
         lse = torch.empty(splits, B * Nq * H, dtype=torch.float32, device=q.device) if splits > 1 else o
-        _attention[grid](q, k, v, partial, lse, Nq, Nk, part, H, D, SCALE, block_m, block_n, splits > 1,
-                         interpret, num_warps=warps, num_stages=stages)
+        _attention[grid](
+            q,
+            k,
+            v,
+            partial,
+            lse,
+            Nq,
+            Nk,
+            part,
+            H,
+            D,
+            SCALE,
+            block_m,
+            block_n,
+            splits > 1,
+            interpret,
+            num_warps=warps,
+            num_stages=stages,
+        )
         if splits > 1:
             rows = B * Nq * H
             _combine[(triton.cdiv(rows, 32),)](partial, lse, o, rows, splits, D, 32, num_warps=4)

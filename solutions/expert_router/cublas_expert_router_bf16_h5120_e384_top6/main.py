@@ -26,8 +26,20 @@ def _log1p(z):
 
 
 @triton.jit
-def _gate(logits, bias, bias_vl, is_image, ids, weights, factor, M, E: tl.constexpr, LANES: tl.constexpr,
-          TOPK: tl.constexpr, SPLITS: tl.constexpr):
+def _gate(
+    logits,
+    bias,
+    bias_vl,
+    is_image,
+    ids,
+    weights,
+    factor,
+    M,
+    E: tl.constexpr,
+    LANES: tl.constexpr,
+    TOPK: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
     """One token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E
@@ -36,8 +48,9 @@ def _gate(logits, bias, bias_vl, is_image, ids, weights, factor, M, E: tl.conste
         logit += tl.load(logits + (split * M + row) * E + expert, mask=real, other=0.0)
     score = tl.sqrt_rn(tl.maximum(logit, 0.0) + _log1p(tl.exp(-tl.abs(logit))))
     image = tl.load(is_image + row) != 0
-    rank = score + tl.where(image, tl.load(bias_vl + expert, mask=real, other=0.0),
-                            tl.load(bias + expert, mask=real, other=0.0))
+    rank = score + tl.where(
+        image, tl.load(bias_vl + expert, mask=real, other=0.0), tl.load(bias + expert, mask=real, other=0.0)
+    )
     rank = tl.where(rank != rank, float("inf"), tl.where(rank == 0.0, 0.0, rank))  # NaN first; -0 ties with 0
     bits = rank.to(tl.int32, bitcast=True)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)  # integers in the order of the floats
@@ -65,8 +78,21 @@ def prepare(hidden_states, weight, bias, bias_vl, is_image, routed_scaling_facto
         ids = torch.empty(M, TOPK, dtype=torch.int32, device=hidden_states.device)
         weights = torch.empty(M, TOPK, dtype=torch.float32, device=hidden_states.device)
         logits = torch.mm(hidden_states, weight.t(), out_dtype=torch.float32)
-        _gate[(M,)](logits, bias, bias_vl, image, ids, weights, routed_scaling_factor, M, E,
-                    triton.next_power_of_2(E), TOPK, 1, num_warps=GATE_WARPS)
+        _gate[(M,)](
+            logits,
+            bias,
+            bias_vl,
+            image,
+            ids,
+            weights,
+            routed_scaling_factor,
+            M,
+            E,
+            triton.next_power_of_2(E),
+            TOPK,
+            1,
+            num_warps=GATE_WARPS,
+        )
         return ids, weights
 
     return launch

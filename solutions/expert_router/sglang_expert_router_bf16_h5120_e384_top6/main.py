@@ -44,8 +44,10 @@ def projection(hidden_states, weight):
     from sglang.kernels.ops.gemm.bf16_fp32 import linear_bf16_fp32
     from sglang.kernels.ops.gemm.tiny_gemm import tiny_gemm_bf16
     from sglang.srt.models.deepseek_common.utils import tiny_router_gemm_max_tokens
-    most = tiny_router_gemm_max_tokens(num_experts=weight.shape[0], hidden_size=weight.shape[1],
-                                       weight_dtype=weight.dtype)
+
+    most = tiny_router_gemm_max_tokens(
+        num_experts=weight.shape[0], hidden_size=weight.shape[1], weight_dtype=weight.dtype
+    )
     if hidden_states.shape[0] <= most:
         return lambda: tiny_gemm_bf16(hidden_states, weight, out_dtype=torch.float32, max_m=most)
     return lambda: linear_bf16_fp32(hidden_states, weight)
@@ -53,14 +55,24 @@ def projection(hidden_states, weight):
 
 def prepare(hidden_states, weight, bias, bias_vl, is_image, routed_scaling_factor):
     from sglang.kernels.ops.moe.moe_fused_gate import moe_fused_gate
+
     project, tokens, M = projection(hidden_states, weight), is_image.view(torch.int8), hidden_states.shape[0]
 
     def launch():
         best_weights, best_ids = moe_fused_gate(
-            project(), bias, topk=TOPK, scoring_func="sqrtsoftplus", renormalize=True,
-            routed_scaling_factor=routed_scaling_factor, apply_routed_scaling_factor_on_output=True,
-            bias_alt=bias_vl, input_ids=tokens, bias_alt_token_id=IMAGE, renormalize_epsilon=1e-20,
-            sqrtsoftplus_log1p=True)
+            project(),
+            bias,
+            topk=TOPK,
+            scoring_func="sqrtsoftplus",
+            renormalize=True,
+            routed_scaling_factor=routed_scaling_factor,
+            apply_routed_scaling_factor_on_output=True,
+            bias_alt=bias_vl,
+            input_ids=tokens,
+            bias_alt_token_id=IMAGE,
+            renormalize_epsilon=1e-20,
+            sqrtsoftplus_log1p=True,
+        )
         ids, weights = torch.empty_like(best_ids), torch.empty_like(best_weights)
         _order[(triton.cdiv(M, ROWS),)](best_ids, best_weights, ids, weights, M, TOPK, ROWS, num_warps=4)
         return ids, weights

@@ -16,14 +16,30 @@ import triton.language as tl
 TOPK = 6
 # (rows up to, BLOCK_M, BLOCK_N, BLOCK_K, shares of the reduction, warps, stages); the last takes any rest.
 # Not chosen by a sweep.
-CONFIGURATIONS = ((16, 16, 64, 128, 20, 4, 2), (64, 64, 64, 128, 20, 4, 2), (256, 64, 128, 64, 10, 4, 4),
-                  (1024, 128, 128, 64, 5, 8, 4), (4096, 128, 128, 64, 2, 8, 3))
+CONFIGURATIONS = (
+    (16, 16, 64, 128, 20, 4, 2),
+    (64, 64, 64, 128, 20, 4, 2),
+    (256, 64, 128, 64, 10, 4, 4),
+    (1024, 128, 128, 64, 5, 8, 4),
+    (4096, 128, 128, 64, 2, 8, 3),
+)
 GATE_WARPS = 1
 
 
 @triton.jit
-def _project(hidden, weight, shares, M, H: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr,
-             BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, INTERPRET: tl.constexpr):
+def _project(
+    hidden,
+    weight,
+    shares,
+    M,
+    H: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     expert = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(2)
@@ -52,8 +68,20 @@ def _log1p(z):
 
 
 @triton.jit
-def _gate(logits, bias, bias_vl, is_image, ids, weights, factor, M, E: tl.constexpr, LANES: tl.constexpr,
-          TOPK: tl.constexpr, SPLITS: tl.constexpr):
+def _gate(
+    logits,
+    bias,
+    bias_vl,
+    is_image,
+    ids,
+    weights,
+    factor,
+    M,
+    E: tl.constexpr,
+    LANES: tl.constexpr,
+    TOPK: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
     """One token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E
@@ -62,8 +90,9 @@ def _gate(logits, bias, bias_vl, is_image, ids, weights, factor, M, E: tl.conste
         logit += tl.load(logits + (split * M + row) * E + expert, mask=real, other=0.0)
     score = tl.sqrt_rn(tl.maximum(logit, 0.0) + _log1p(tl.exp(-tl.abs(logit))))
     image = tl.load(is_image + row) != 0
-    rank = score + tl.where(image, tl.load(bias_vl + expert, mask=real, other=0.0),
-                            tl.load(bias + expert, mask=real, other=0.0))
+    rank = score + tl.where(
+        image, tl.load(bias_vl + expert, mask=real, other=0.0), tl.load(bias + expert, mask=real, other=0.0)
+    )
     rank = tl.where(rank != rank, float("inf"), tl.where(rank == 0.0, 0.0, rank))  # NaN first; -0 ties with 0
     bits = rank.to(tl.int32, bitcast=True)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)  # integers in the order of the floats
@@ -97,10 +126,35 @@ def prepare(hidden_states, weight, bias, bias_vl, is_image, routed_scaling_facto
         ids = torch.empty(M, TOPK, dtype=torch.int32, device=hidden_states.device)
         weights = torch.empty(M, TOPK, dtype=torch.float32, device=hidden_states.device)
         _project[(E // block_n, triton.cdiv(M, block_m), splits)](
-            hidden_states, weight, shares, M, H, E, block_m, block_n, block_k, splits, interpret,
-            num_warps=warps, num_stages=stages)
-        _gate[(M,)](shares, bias, bias_vl, image, ids, weights, routed_scaling_factor, M, E,
-                    triton.next_power_of_2(E), TOPK, splits, num_warps=GATE_WARPS)
+            hidden_states,
+            weight,
+            shares,
+            M,
+            H,
+            E,
+            block_m,
+            block_n,
+            block_k,
+            splits,
+            interpret,
+            num_warps=warps,
+            num_stages=stages,
+        )
+        _gate[(M,)](
+            shares,
+            bias,
+            bias_vl,
+            image,
+            ids,
+            weights,
+            routed_scaling_factor,
+            M,
+            E,
+            triton.next_power_of_2(E),
+            TOPK,
+            splits,
+            num_warps=GATE_WARPS,
+        )
         return ids, weights
 
     return launch

@@ -29,7 +29,17 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, scale):
         else:
             current = state.clone()
         return gated_delta_rule_decode_pretranspose(
-            q=q, k=k, v=v, state=current, A_log=A_log, a=a, dt_bias=dt_bias, b=b, scale=scale,
-            output=torch.empty_like(v), use_qk_l2norm=False)
+            q=q,
+            k=k,
+            v=v,
+            state=current,
+            A_log=A_log,
+            a=a,
+            dt_bias=dt_bias,
+            b=b,
+            scale=scale,
+            output=torch.empty_like(v),
+            use_qk_l2norm=False,
+        )
 
     return launch

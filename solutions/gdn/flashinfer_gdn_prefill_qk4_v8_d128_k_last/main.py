@@ -31,9 +31,19 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         shape = (num_seqs, value_heads, value_dim, k.shape[2])
         before = v.new_zeros(shape, dtype=torch.float32) if state is None else state
         output, new_state = chunk_gated_delta_rule(
-            q=q, k=k, v=v, g=decay, beta=beta, scale=scale, initial_state=before, output_final_state=True,
-            cu_seqlens=cu_seqlens, use_qk_l2norm_in_kernel=False, output=torch.empty_like(v),
-            output_state=v.new_empty(shape, dtype=torch.float32))
+            q=q,
+            k=k,
+            v=v,
+            g=decay,
+            beta=beta,
+            scale=scale,
+            initial_state=before,
+            output_final_state=True,
+            cu_seqlens=cu_seqlens,
+            use_qk_l2norm_in_kernel=False,
+            output=torch.empty_like(v),
+            output_state=v.new_empty(shape, dtype=torch.float32),
+        )
         empty = cu_seqlens[1:] == cu_seqlens[:-1]
         return output, new_state.masked_fill_(empty[:, None, None, None], 0.0)
 

@@ -32,8 +32,17 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, scale):
         packed = torch.cat([x.flatten(1) for x in (q, k, v)], dim=1)
         output = torch.empty_like(v)
         fused_recurrent_gated_delta_rule_packed_decode(
-            mixed_qkv=packed, a=a[:, 0], b=b[:, 0], A_log=A_log, dt_bias=dt_bias, scale=scale,
-            initial_state=pool, out=output, ssm_state_indices=slots, use_qk_l2norm_in_kernel=False)
+            mixed_qkv=packed,
+            a=a[:, 0],
+            b=b[:, 0],
+            A_log=A_log,
+            dt_bias=dt_bias,
+            scale=scale,
+            initial_state=pool,
+            out=output,
+            ssm_state_indices=slots,
+            use_qk_l2norm_in_kernel=False,
+        )
         return output, pool
 
     return launch

@@ -20,8 +20,23 @@ CONFIGURATIONS = ((4, 8, 1), (16, 16, 2), (1 << 30, 32, 4))
 
 
 @triton.jit
-def step(q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state,
-         HAS_STATE: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):
+def step(
+    q,
+    k,
+    v,
+    state,
+    A_log,
+    a,
+    dt_bias,
+    b,
+    scale,
+    output,
+    new_state,
+    HAS_STATE: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
     """Program (slice of ROWS value rows, value head, sequence); pointers to the definition's tensors."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     sequence = tl.program_id(2)
@@ -68,9 +83,24 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, scale):
         output = torch.empty_like(v)
         new_state = v.new_empty(batch_size, value_heads, HEAD_SIZE, HEAD_SIZE, dtype=torch.float32)
         if batch_size:
-            step[grid](q, k, v, state, A_log, a, dt_bias, b, scale, output, new_state, ROWS=rows,
-                       HAS_STATE=state is not None, GROUP=value_heads // q.shape[2], SIZE=HEAD_SIZE,
-                       num_warps=warps)
+            step[grid](
+                q,
+                k,
+                v,
+                state,
+                A_log,
+                a,
+                dt_bias,
+                b,
+                scale,
+                output,
+                new_state,
+                ROWS=rows,
+                HAS_STATE=state is not None,
+                GROUP=value_heads // q.shape[2],
+                SIZE=HEAD_SIZE,
+                num_warps=warps,
+            )
         return output, new_state
 
     return launch

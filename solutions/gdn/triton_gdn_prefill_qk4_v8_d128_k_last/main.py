@@ -84,9 +84,23 @@ def inverse(lower, CHUNK: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.const
 
 
 @triton.jit
-def solve(k, A_log, a, dt_bias, b, cu_seqlens, sums, solution, num_seqs,
-          GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
-          SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr):
+def solve(
+    k,
+    A_log,
+    a,
+    dt_bias,
+    b,
+    cu_seqlens,
+    sums,
+    solution,
+    num_seqs,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (chunk of any sequence, value head).
 
     sums [tokens, heads]: running log decays of the chunk; solution [tokens, heads, CHUNK]: the inverse, its
@@ -130,9 +144,24 @@ def solve(k, A_log, a, dt_bias, b, cu_seqlens, sums, solution, num_seqs,
 
 
 @triton.jit
-def scan(q, k, v, state, cu_seqlens, sums, solution, scale, output, new_state,
-         HAS_STATE: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
-         COLUMNS: tl.constexpr, INTERPRET: tl.constexpr):
+def scan(
+    q,
+    k,
+    v,
+    state,
+    cu_seqlens,
+    sums,
+    solution,
+    scale,
+    output,
+    new_state,
+    HAS_STATE: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (slice of COLUMNS value columns, value head, sequence); it holds its state transposed."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     sequence = tl.program_id(2)
@@ -201,13 +230,43 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         solution = v.new_empty(tokens, heads, CHUNK, dtype=torch.float32)
         if tokens:
             solve[(most_chunks, heads)](
-                k, A_log, a, dt_bias, b, cu_seqlens, sums, solution, num_seqs, GROUP=group, SIZE=HEAD_SIZE,
-                CHUNK=CHUNK, BLOCK=BLOCK, SEQUENCES=max(16, triton.next_power_of_2(num_seqs)),
-                INTERPRET=interpret, num_warps=SOLVE_WARPS)
+                k,
+                A_log,
+                a,
+                dt_bias,
+                b,
+                cu_seqlens,
+                sums,
+                solution,
+                num_seqs,
+                GROUP=group,
+                SIZE=HEAD_SIZE,
+                CHUNK=CHUNK,
+                BLOCK=BLOCK,
+                SEQUENCES=max(16, triton.next_power_of_2(num_seqs)),
+                INTERPRET=interpret,
+                num_warps=SOLVE_WARPS,
+            )
         scan[(HEAD_SIZE // columns, heads, num_seqs)](
-            q, k, v, state, cu_seqlens, sums, solution, scale, output, new_state, HAS_STATE=state is not None,
-            GROUP=group, SIZE=HEAD_SIZE, CHUNK=CHUNK, COLUMNS=columns, INTERPRET=interpret, num_warps=warps,
-            num_stages=stages)
+            q,
+            k,
+            v,
+            state,
+            cu_seqlens,
+            sums,
+            solution,
+            scale,
+            output,
+            new_state,
+            HAS_STATE=state is not None,
+            GROUP=group,
+            SIZE=HEAD_SIZE,
+            CHUNK=CHUNK,
+            COLUMNS=columns,
+            INTERPRET=interpret,
+            num_warps=warps,
+            num_stages=stages,
+        )
         return output, new_state
 
     return launch

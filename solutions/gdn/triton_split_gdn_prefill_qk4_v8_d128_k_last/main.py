@@ -111,9 +111,26 @@ def chunk_place(cu_seqlens, num_seqs, chunk, CHUNK: tl.constexpr, SEQUENCES: tl.
 
 
 @triton.jit
-def solve(k, v, A_log, a, dt_bias, b, cu_seqlens, sums, high, low, values, num_seqs,
-          GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
-          SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr):
+def solve(
+    k,
+    v,
+    A_log,
+    a,
+    dt_bias,
+    b,
+    cu_seqlens,
+    sums,
+    high,
+    low,
+    values,
+    num_seqs,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (chunk of any sequence, value head).
 
     sums [tokens, heads]: running log decays of the chunk; high + low = W and values = U [tokens, heads, SIZE].
@@ -157,9 +174,25 @@ def solve(k, v, A_log, a, dt_bias, b, cu_seqlens, sums, high, low, values, num_s
 
 
 @triton.jit
-def scan(k, state, cu_seqlens, sums, high, low, values, states, new_state, num_seqs,
-         HAS_STATE: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
-         COLUMNS: tl.constexpr, SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr):
+def scan(
+    k,
+    state,
+    cu_seqlens,
+    sums,
+    high,
+    low,
+    values,
+    states,
+    new_state,
+    num_seqs,
+    HAS_STATE: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (slice of COLUMNS value columns, value head, sequence); it holds its state transposed.
 
     values: U becomes u in place. states [chunks, heads, SIZE, SIZE]: transposed, before each chunk.
@@ -189,8 +222,9 @@ def scan(k, state, cu_seqlens, sums, high, low, values, states, new_state, num_s
         tokens = first + index
         real = tokens < end
         row = tokens * heads + head
-        keys = tl.load(k + (tokens[:, None] * key_heads + head // GROUP) * SIZE + channels[None, :],
-                       mask=real[:, None], other=0.0)
+        keys = tl.load(
+            k + (tokens[:, None] * key_heads + head // GROUP) * SIZE + channels[None, :], mask=real[:, None], other=0.0
+        )
         wide = row[:, None] * SIZE + channels[None, :]
         upper = tl.load(high + wide, mask=real[:, None], other=0.0)
         rest = tl.load(low + wide, mask=real[:, None], other=0.0)
@@ -212,9 +246,23 @@ def scan(k, state, cu_seqlens, sums, high, low, values, states, new_state, num_s
 
 
 @triton.jit
-def attend(q, k, cu_seqlens, sums, values, states, scale, output, num_seqs,
-           GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr, COLUMNS: tl.constexpr,
-           SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr):
+def attend(
+    q,
+    k,
+    cu_seqlens,
+    sums,
+    values,
+    states,
+    scale,
+    output,
+    num_seqs,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (chunk of any sequence, value head, slice of COLUMNS value columns)."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     first, end = chunk_place(cu_seqlens, num_seqs, tl.program_id(0), CHUNK, SEQUENCES)
@@ -231,8 +279,12 @@ def attend(q, k, cu_seqlens, sums, values, states, scale, output, num_seqs,
     queries = tl.load(q + at, mask=real[:, None], other=0.0)
     value_at = row[:, None] * SIZE + columns[None, :]
     written = tl.load(values + value_at, mask=real[:, None], other=0.0)
-    before = tl.load(states + (tl.program_id(0) * heads + head).to(tl.int64) * SIZE * SIZE
-                     + channels[:, None] * SIZE + columns[None, :])
+    before = tl.load(
+        states
+        + (tl.program_id(0) * heads + head).to(tl.int64) * SIZE * SIZE
+        + channels[:, None] * SIZE
+        + columns[None, :]
+    )
     total = tl.load(sums + row, mask=real, other=0.0)
     if INTERPRET:
         keys, queries = keys.to(tl.float32), queries.to(tl.float32)
@@ -258,8 +310,13 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     if interpret:
         columns = HEAD_SIZE  # the interpreter's time goes by programs
     chunks = triton.cdiv(tokens, CHUNK) + num_seqs  # each sequence may end in a chunk that is not full
-    common = {"GROUP": heads // k.shape[1], "SIZE": HEAD_SIZE, "CHUNK": CHUNK, "INTERPRET": interpret,
-              "SEQUENCES": max(16, triton.next_power_of_2(num_seqs))}
+    common = {
+        "GROUP": heads // k.shape[1],
+        "SIZE": HEAD_SIZE,
+        "CHUNK": CHUNK,
+        "INTERPRET": interpret,
+        "SEQUENCES": max(16, triton.next_power_of_2(num_seqs)),
+    }
     half = torch.float32 if interpret else torch.bfloat16
 
     def launch():
@@ -270,15 +327,55 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         values = torch.empty_like(v, dtype=torch.float32)
         states = v.new_empty(chunks, heads, HEAD_SIZE, HEAD_SIZE, dtype=torch.float32)
         if tokens:
-            solve[(chunks, heads)](k, v, A_log, a, dt_bias, b, cu_seqlens, sums, high, low, values, num_seqs,
-                                   BLOCK=BLOCK, num_warps=SOLVE_WARPS, **common)
+            solve[(chunks, heads)](
+                k,
+                v,
+                A_log,
+                a,
+                dt_bias,
+                b,
+                cu_seqlens,
+                sums,
+                high,
+                low,
+                values,
+                num_seqs,
+                BLOCK=BLOCK,
+                num_warps=SOLVE_WARPS,
+                **common,
+            )
         scan[(HEAD_SIZE // columns, heads, num_seqs)](
-            k, state, cu_seqlens, sums, high, low, values, states, new_state, num_seqs,
-            HAS_STATE=state is not None, COLUMNS=columns, num_warps=warps, num_stages=stages, **common)
+            k,
+            state,
+            cu_seqlens,
+            sums,
+            high,
+            low,
+            values,
+            states,
+            new_state,
+            num_seqs,
+            HAS_STATE=state is not None,
+            COLUMNS=columns,
+            num_warps=warps,
+            num_stages=stages,
+            **common,
+        )
         if tokens:
             attend[(chunks, heads, HEAD_SIZE // ATTEND_COLUMNS)](
-                q, k, cu_seqlens, sums, values, states, scale, output, num_seqs, COLUMNS=ATTEND_COLUMNS,
-                num_warps=ATTEND_WARPS, **common)
+                q,
+                k,
+                cu_seqlens,
+                sums,
+                values,
+                states,
+                scale,
+                output,
+                num_seqs,
+                COLUMNS=ATTEND_COLUMNS,
+                num_warps=ATTEND_WARPS,
+                **common,
+            )
         return output, new_state
 
     return launch

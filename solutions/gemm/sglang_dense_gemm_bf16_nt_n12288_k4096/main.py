@@ -16,5 +16,6 @@ def run(A, B):
 
 def prepare(A, B):
     from sglang.multimodal_gen.runtime.layers.linear import UnquantizedLinearMethod
+
     method, layer = UnquantizedLinearMethod(), SimpleNamespace(weight=B)
     return lambda: method.apply(layer, A)

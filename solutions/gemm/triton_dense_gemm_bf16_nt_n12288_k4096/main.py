@@ -47,19 +47,35 @@ def run(A, B):
 
 def prepare(A, B):
     (M, K), N = A.shape, B.shape[0]
-    config = next(config for config in CONFIGS if M <= config.rows)
+    config = next(config for config in CONFIGS if config.rows >= M)
     tiles = triton.cdiv(M, config.block_m) * (N // config.block_n)
     programs = min(tiles, multiprocessors(A.device)) if config.persistent else tiles
     described = has_descriptors(A.device)
-    a, b = (TensorDescriptor.from_tensor(x, [rows, config.block_k]) if described else x
-            for x, rows in ((A, config.block_m), (B, config.block_n)))
+    a, b = (
+        TensorDescriptor.from_tensor(x, [rows, config.block_k]) if described else x
+        for x, rows in ((A, config.block_m), (B, config.block_n))
+    )
 
     def launch():
         C = torch.empty(M, N, dtype=torch.bfloat16, device=A.device)
         c = TensorDescriptor.from_tensor(C, [config.block_m, config.block_n // 2]) if described else C
-        _product[(programs,)](a, b, c, M, N, K, config.block_m, config.block_n, config.block_k, config.group,
-                              config.persistent, described, A.device.type == "cpu",
-                              num_warps=config.warps, num_stages=config.stages)
+        _product[(programs,)](
+            a,
+            b,
+            c,
+            M,
+            N,
+            K,
+            config.block_m,
+            config.block_n,
+            config.block_k,
+            config.group,
+            config.persistent,
+            described,
+            A.device.type == "cpu",
+            num_warps=config.warps,
+            num_stages=config.stages,
+        )
         return C
 
     return launch
@@ -74,9 +90,21 @@ def has_descriptors(device):
 
 
 @triton.jit(do_not_specialize=["M"])  # else each M that 16 divides, or 1, is compiled anew
-def _product(a, b, c, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-             BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PERSISTENT: tl.constexpr, DESCRIBED: tl.constexpr,
-             INTERPRET: tl.constexpr):
+def _product(
+    a,
+    b,
+    c,
+    M,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    PERSISTENT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     if PERSISTENT:
         tiles = tl.cdiv(M, BLOCK_M) * (N // BLOCK_N)
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -86,8 +114,21 @@ def _product(a, b, c, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr
 
 
 @triton.jit
-def _tile(a, b, c, tile, M, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-          BLOCK_K: tl.constexpr, GROUP: tl.constexpr, DESCRIBED: tl.constexpr, INTERPRET: tl.constexpr):
+def _tile(
+    a,
+    b,
+    c,
+    tile,
+    M,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """One tile of C. Tiles run down GROUP tiles of rows, then on to the next columns."""
     strip = GROUP * (N // BLOCK_N)
     first = tile // strip * GROUP

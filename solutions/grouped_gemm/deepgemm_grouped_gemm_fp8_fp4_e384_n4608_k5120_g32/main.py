@@ -39,6 +39,7 @@ def has_fp4_product(device):
 
 def prepare_bf16(a, a_scale, b, b_scale, expert_ids):
     from deep_gemm import get_mk_alignment_for_contiguous_layout, m_grouped_bf16_gemm_nt_contiguous
+
     (M, K), (E, N) = a.shape, b.shape[:2]
     alignment, slots = get_mk_alignment_for_contiguous_layout(), min(M, E)
     padded = (M + slots * (alignment - 1)) // alignment * alignment
@@ -65,6 +66,7 @@ def prepare_bf16(a, a_scale, b, b_scale, expert_ids):
 
 def prepare_fp8_fp4(a, a_scale, b, b_scale, expert_ids):
     from deep_gemm import get_mk_alignment_for_contiguous_layout, m_grouped_fp8_fp4_gemm_nt_contiguous
+
     (M, K), (E, N) = a.shape, b.shape[:2]
     alignment = get_mk_alignment_for_contiguous_layout()
     padded = (M + min(M, E) * (alignment - 1)) // alignment * alignment
@@ -81,8 +83,9 @@ def prepare_fp8_fp4(a, a_scale, b, b_scale, expert_ids):
         layout = torch.full((padded,), -1, dtype=torch.int32, device=a.device)
         layout[place] = expert_ids
         d = torch.empty(padded, N, dtype=torch.bfloat16, device=a.device)
-        m_grouped_fp8_fp4_gemm_nt_contiguous((x.view(torch.float8_e4m3fn), x_scale), (b, weight_scale), d,
-                                             layout, recipe_a=(1, 32), recipe_b=(1, 32))
+        m_grouped_fp8_fp4_gemm_nt_contiguous(
+            (x.view(torch.float8_e4m3fn), x_scale), (b, weight_scale), d, layout, recipe_a=(1, 32), recipe_b=(1, 32)
+        )
         return d[place]
 
     return launch
@@ -105,8 +108,9 @@ def scaled_activations(a, a_scale):
 
 
 @triton.jit
-def _decode_weights(b, b_scale, chosen, weights, N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr,
-                    BYTES: tl.constexpr):
+def _decode_weights(
+    b, b_scale, chosen, weights, N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BYTES: tl.constexpr
+):
     """Write BF16 rows of the expert chosen for a slot; an empty slot is left alone."""
     slot = tl.program_id(0)
     expert = tl.load(chosen + slot)

@@ -33,6 +33,7 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
         get_contiguous_layout_alignment,
         grouped_gemm_nt_f8f8bf16_contig,
     )
+
     (M, K), (E, N) = a.shape, b.shape[:2]
     alignment = get_contiguous_layout_alignment(M, E)
     padded = (M + min(M, E) * (alignment - 1)) // alignment * alignment
@@ -50,8 +51,14 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
         m_indices[place] = expert_ids
         out = torch.empty(padded, N, dtype=torch.bfloat16, device=a.device)
         with contiguous_layout_alignment_scope(alignment):
-            grouped_gemm_nt_f8f8bf16_contig((x.view(torch.float8_e4m3fn), x_scale), (b, weight_scale), out,
-                                            m_indices, recipe_a=(1, 32), recipe_b=(1, 32))
+            grouped_gemm_nt_f8f8bf16_contig(
+                (x.view(torch.float8_e4m3fn), x_scale),
+                (b, weight_scale),
+                out,
+                m_indices,
+                recipe_a=(1, 32),
+                recipe_b=(1, 32),
+            )
         return out[place]
 
     return launch

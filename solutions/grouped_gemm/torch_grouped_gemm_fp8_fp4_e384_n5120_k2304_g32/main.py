@@ -22,8 +22,9 @@ def run(a, a_scale, b, b_scale, expert_ids):
     experts, counts = torch.unique_consecutive(expert_ids, return_counts=True)
     for expert, rows in zip(experts.tolist(), torch.arange(len(x)).split(counts.tolist())):
         weight = pairs[b[expert].view(torch.uint8).int()].flatten(-2)
-        d[rows[0] : rows[-1] + 1] = torch.nn.functional.linear(x[rows[0] : rows[-1] + 1],
-                                                               scaled(weight, b_scale[expert]))
+        d[rows[0] : rows[-1] + 1] = torch.nn.functional.linear(
+            x[rows[0] : rows[-1] + 1], scaled(weight, b_scale[expert])
+        )
     return d
 
 

@@ -77,7 +77,7 @@ def run(a, a_scale, b, b_scale, expert_ids):
 
 def prepare(a, a_scale, b, b_scale, expert_ids):
     (M, K), (E, N) = a.shape, b.shape[:2]
-    config = next(config for config in CONFIGS if M <= config.rows)
+    config = next(config for config in CONFIGS if config.rows >= M)
     tiles = min(M, min(M, E) + M // config.block_m)  # at most: each expert's last tile may be partly filled
     x = torch.empty(M, K, dtype=torch.bfloat16, device=a.device)
     plan = torch.empty(3 * tiles + 1, dtype=torch.int32, device=a.device)
@@ -85,19 +85,59 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
 
     def launch():
         d = torch.empty(M, N, dtype=torch.bfloat16, device=a.device)
-        _rows_and_plan[(M + 1,)](pairs, a_scale, expert_ids, x, plan, M, tiles, K, E, config.block_m,
-                                 M.bit_length(), triton.next_power_of_2(K // 2), triton.next_power_of_2(E))
+        _rows_and_plan[(M + 1,)](
+            pairs,
+            a_scale,
+            expert_ids,
+            x,
+            plan,
+            M,
+            tiles,
+            K,
+            E,
+            config.block_m,
+            M.bit_length(),
+            triton.next_power_of_2(K // 2),
+            triton.next_power_of_2(E),
+        )
         _product[(tiles * (N // config.block_n),)](
-            x, b, b_scale, plan, d, M, tiles, N, K, config.block_m, config.block_n, config.block_k,
-            a.device.type == "cpu", num_warps=config.warps, num_stages=config.stages)
+            x,
+            b,
+            b_scale,
+            plan,
+            d,
+            M,
+            tiles,
+            N,
+            K,
+            config.block_m,
+            config.block_n,
+            config.block_k,
+            a.device.type == "cpu",
+            num_warps=config.warps,
+            num_stages=config.stages,
+        )
         return d
 
     return launch
 
 
 @triton.jit(do_not_specialize=["M", "tiles"])
-def _rows_and_plan(pairs, a_scale, ids, x, plan, M, tiles, K: tl.constexpr, E: tl.constexpr,
-                   BLOCK_M: tl.constexpr, STEPS: tl.constexpr, PAIRS: tl.constexpr, EXPERTS: tl.constexpr):
+def _rows_and_plan(
+    pairs,
+    a_scale,
+    ids,
+    x,
+    plan,
+    M,
+    tiles,
+    K: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    STEPS: tl.constexpr,
+    PAIRS: tl.constexpr,
+    EXPERTS: tl.constexpr,
+):
     """Program 0 writes the plan, program i + 1 decodes row i."""
     if tl.program_id(0) == 0:
         _write_plan(ids, plan, M, tiles, E, BLOCK_M, STEPS, EXPERTS)
@@ -122,8 +162,9 @@ def _byte_of(place):
 
 
 @triton.jit
-def _write_plan(ids, plan, M, tiles, E: tl.constexpr, BLOCK_M: tl.constexpr, STEPS: tl.constexpr,
-                EXPERTS: tl.constexpr):
+def _write_plan(
+    ids, plan, M, tiles, E: tl.constexpr, BLOCK_M: tl.constexpr, STEPS: tl.constexpr, EXPERTS: tl.constexpr
+):
     """plan: the experts, first rows and end rows of `tiles` tiles, then how many of them are used."""
     expert = tl.arange(0, EXPERTS)
     start = _first_at_least(ids, expert, M, STEPS)
@@ -172,8 +213,21 @@ def _power_of_two(code):
 
 
 @triton.jit(do_not_specialize=["M", "tiles"])  # else each M that 16 divides, or 1, is compiled anew
-def _product(x, b, b_scale, plan, d, M, tiles, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
-             BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr):
+def _product(
+    x,
+    b,
+    b_scale,
+    plan,
+    d,
+    M,
+    tiles,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """One tile of rows times BLOCK_N weight rows of its expert, transposed: sums are [BLOCK_N, BLOCK_M]."""
     tile = tl.program_id(0) // (N // BLOCK_N)
     if tile >= tl.load(plan + 3 * tiles):

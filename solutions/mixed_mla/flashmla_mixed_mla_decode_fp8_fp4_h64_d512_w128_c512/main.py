@@ -25,10 +25,10 @@ GATHER_WARPS = 4
 def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
     """Float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte for 32 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D + D // 32)), slot % P
-    codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None],
-                    other=0)
-    powers = tl.load(pages + (page + P * D + offset * (D // 32))[:, None] + tl.arange(0, D // 32)[None],
-                     mask=valid[:, None], other=0).to(tl.int32)
+    codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None], other=0)
+    powers = tl.load(
+        pages + (page + P * D + offset * (D // 32))[:, None] + tl.arange(0, D // 32)[None], mask=valid[:, None], other=0
+    ).to(tl.int32)
     bits = tl.where(powers == 0, 1 << 22, tl.where(powers == 255, 0x7FC00000, powers << 23))
     values = tl.reshape(codes, (BLOCK, D // 32, 32)).to(tl.float8e4nv, bitcast=True).to(tl.float32)
     return tl.reshape(values * bits.to(tl.float32, bitcast=True)[:, :, None], (BLOCK, D))
@@ -45,18 +45,37 @@ def _e2m1(code):
 def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
     """Float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte for 16 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D // 2 + D // 16)), slot % P
-    pairs = tl.load(pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None],
-                    mask=valid[:, None], other=0).to(tl.int32)
-    scale = tl.load(pages + (page + P * (D // 2) + offset * (D // 16))[:, None] + tl.arange(0, D // 16)[None],
-                    mask=valid[:, None], other=0)
+    pairs = tl.load(
+        pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None], mask=valid[:, None], other=0
+    ).to(tl.int32)
+    scale = tl.load(
+        pages + (page + P * (D // 2) + offset * (D // 16))[:, None] + tl.arange(0, D // 16)[None],
+        mask=valid[:, None],
+        other=0,
+    )
     scale = scale.to(tl.float8e4nv, bitcast=True).to(tl.float32) * 16384.0
     values = tl.reshape(tl.join(_e2m1(pairs & 15), _e2m1(pairs >> 4)), (BLOCK, D // 16, 16))
     return tl.reshape(values * scale[:, :, None], (BLOCK, D))
 
 
 @triton.jit
-def _gather(pages8, pages4, indices8, indices4, length8, length4, rows, places, lengths, P8: tl.constexpr,
-            P4: tl.constexpr, W: tl.constexpr, C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
+def _gather(
+    pages8,
+    pages4,
+    indices8,
+    indices4,
+    length8,
+    length4,
+    rows,
+    places,
+    lengths,
+    P8: tl.constexpr,
+    P4: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Rows [B, W + C, D], their indices (-1: empty slot) and the count of scanned slots of each token."""
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -82,12 +101,22 @@ def prepare(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_
     if torch.cuda.get_device_capability(q.device)[0] >= 10:
         return paged(q, *caches, attn_sink, sm_scale)
     from flash_mla import flash_mla_sparse_fwd
+
     gather = prepare_gather(*caches)
 
     def launch():
         rows, places, lengths = gather()
-        return flash_mla_sparse_fwd(q, rows, places, sm_scale, d_v=q.shape[2], attn_sink=attn_sink,
-                                    topk_length=lengths, use_legacy=True, return_log2_lse=False)[0]
+        return flash_mla_sparse_fwd(
+            q,
+            rows,
+            places,
+            sm_scale,
+            d_v=q.shape[2],
+            attn_sink=attn_sink,
+            topk_length=lengths,
+            use_legacy=True,
+            return_log2_lse=False,
+        )[0]
 
     return launch
 
@@ -102,8 +131,23 @@ def prepare_gather(kv8_pages, kv4_pages, indices8, indices4, length8, length4):
 
     def gather():
         _gather[(B, (W + C) // BLOCK_SLOTS)](
-            bytes8, bytes4, indices8, indices4, length8, length4, rows, places, lengths, kv8_pages.shape[1],
-            kv4_pages.shape[1], W, C, D, BLOCK_SLOTS, num_warps=GATHER_WARPS)
+            bytes8,
+            bytes4,
+            indices8,
+            indices4,
+            length8,
+            length4,
+            rows,
+            places,
+            lengths,
+            kv8_pages.shape[1],
+            kv4_pages.shape[1],
+            W,
+            C,
+            D,
+            BLOCK_SLOTS,
+            num_warps=GATHER_WARPS,
+        )
         return rows, places, lengths
 
     return gather
@@ -115,10 +159,22 @@ def paged(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_si
 
     def launch():
         output, _ = flash_mla_with_kvcache(
-            q[:, None], kv8_pages[:, :, None], None, None, q.shape[2], get_mla_metadata()[0],
-            softmax_scale=sm_scale, is_fp8_kvcache=True, indices=indices8[:, None], topk_length=length8,
-            attn_sink=attn_sink, extra_k_cache=kv4_pages[:, :, None],
-            extra_indices_in_kvcache=indices4[:, None], extra_topk_length=length4, use_legacy=True)
+            q[:, None],
+            kv8_pages[:, :, None],
+            None,
+            None,
+            q.shape[2],
+            get_mla_metadata()[0],
+            softmax_scale=sm_scale,
+            is_fp8_kvcache=True,
+            indices=indices8[:, None],
+            topk_length=length8,
+            attn_sink=attn_sink,
+            extra_k_cache=kv4_pages[:, :, None],
+            extra_indices_in_kvcache=indices4[:, None],
+            extra_topk_length=length4,
+            use_legacy=True,
+        )
         return output[:, 0]
 
     return launch

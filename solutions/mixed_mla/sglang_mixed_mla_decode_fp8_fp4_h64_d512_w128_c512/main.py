@@ -29,11 +29,22 @@ def prepare(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_
 
     def launch():
         output, _ = flash_mla_with_kvcache(
-            q=q[:, None], k_cache=kv8_pages[:, :, None], block_table=None, cache_seqlens=None,
-            head_dim_v=q.shape[2], tile_scheduler_metadata=get_mla_metadata()[0], softmax_scale=sm_scale,
-            is_fp8_kvcache=True, indices=indices8[:, None], topk_length=length8, attn_sink=attn_sink,
-            extra_k_cache=kv4_pages[:, :, None], extra_indices_in_kvcache=indices4[:, None],
-            extra_topk_length=length4, use_legacy=True)
+            q=q[:, None],
+            k_cache=kv8_pages[:, :, None],
+            block_table=None,
+            cache_seqlens=None,
+            head_dim_v=q.shape[2],
+            tile_scheduler_metadata=get_mla_metadata()[0],
+            softmax_scale=sm_scale,
+            is_fp8_kvcache=True,
+            indices=indices8[:, None],
+            topk_length=length8,
+            attn_sink=attn_sink,
+            extra_k_cache=kv4_pages[:, :, None],
+            extra_indices_in_kvcache=indices4[:, None],
+            extra_topk_length=length4,
+            use_legacy=True,
+        )
         return output[:, 0]
 
     return launch

@@ -39,7 +39,7 @@ def page_rows(pages, slots, payload):
     """Payload and scale bytes of slots: uint8 [..., payload] and [..., rest]; payloads lead in a page."""
     size = pages.shape[1]
     content = pages.view(torch.uint8).flatten(1)
-    parts = content[:, :size * payload], content[:, size * payload:]
+    parts = content[:, : size * payload], content[:, size * payload :]
     return [part.unflatten(1, (size, -1))[slots // size, slots % size] for part in parts]
 
 

@@ -28,10 +28,10 @@ JOIN_HEADS, JOIN_WARPS = 4, 4
 def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
     """Float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte for 32 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D + D // 32)), slot % P
-    codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None],
-                    other=0)
-    powers = tl.load(pages + (page + P * D + offset * (D // 32))[:, None] + tl.arange(0, D // 32)[None],
-                     mask=valid[:, None], other=0).to(tl.int32)
+    codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None], other=0)
+    powers = tl.load(
+        pages + (page + P * D + offset * (D // 32))[:, None] + tl.arange(0, D // 32)[None], mask=valid[:, None], other=0
+    ).to(tl.int32)
     bits = tl.where(powers == 0, 1 << 22, tl.where(powers == 255, 0x7FC00000, powers << 23))
     values = tl.reshape(codes, (BLOCK, D // 32, 32)).to(tl.float8e4nv, bitcast=True).to(tl.float32)
     return tl.reshape(values * bits.to(tl.float32, bitcast=True)[:, :, None], (BLOCK, D))
@@ -48,10 +48,14 @@ def _e2m1(code):
 def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
     """Float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte for 16 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D // 2 + D // 16)), slot % P
-    pairs = tl.load(pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None],
-                    mask=valid[:, None], other=0).to(tl.int32)
-    scale = tl.load(pages + (page + P * (D // 2) + offset * (D // 16))[:, None] + tl.arange(0, D // 16)[None],
-                    mask=valid[:, None], other=0)
+    pairs = tl.load(
+        pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None], mask=valid[:, None], other=0
+    ).to(tl.int32)
+    scale = tl.load(
+        pages + (page + P * (D // 2) + offset * (D // 16))[:, None] + tl.arange(0, D // 16)[None],
+        mask=valid[:, None],
+        other=0,
+    )
     scale = scale.to(tl.float8e4nv, bitcast=True).to(tl.float32) * 16384.0
     values = tl.reshape(tl.join(_e2m1(pairs & 15), _e2m1(pairs >> 4)), (BLOCK, D // 16, 16))
     return tl.reshape(values * scale[:, :, None], (BLOCK, D))
@@ -80,9 +84,30 @@ def _finish(weighted, total, top, sink):
 
 
 @triton.jit
-def _attend(q, pages8, pages4, indices8, indices4, length8, length4, attn_sink, output, sums, tops, totals,
-            scale_log2, P8: tl.constexpr, P4: tl.constexpr, W: tl.constexpr, C: tl.constexpr, H: tl.constexpr,
-            D: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, INTERPRET: tl.constexpr):
+def _attend(
+    q,
+    pages8,
+    pages4,
+    indices8,
+    indices4,
+    length8,
+    length4,
+    attn_sink,
+    output,
+    sums,
+    tops,
+    totals,
+    scale_log2,
+    P8: tl.constexpr,
+    P4: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SPLITS: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     token, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     head, dim, lane = tl.arange(0, H), tl.arange(0, D), tl.arange(0, BLOCK)
     place = head[:, None] * D + dim[None, :]
@@ -102,8 +127,7 @@ def _attend(q, pages8, pages4, indices8, indices4, length8, length4, attn_sink, 
         slot = tl.load(indices8 + token * W + at, mask=mine, other=-1)
         keys = _fp8_keys(pages8, slot, slot >= 0, P8, D, BLOCK).to(number)
         top, total, weighted = _step(queries, keys, slot >= 0, scale_log2, top, total, weighted)
-    for tile in range(0 if INTERPRET else tl.maximum(first - tiles8, 0),
-                      C // BLOCK if INTERPRET else last - tiles8):
+    for tile in range(0 if INTERPRET else tl.maximum(first - tiles8, 0), C // BLOCK if INTERPRET else last - tiles8):
         at = tile * BLOCK + lane
         mine = (at < end4) & (tile >= first - tiles8) & (tile < last - tiles8)
         slot = tl.load(indices4 + token * C + at, mask=mine, other=-1)
@@ -119,8 +143,9 @@ def _attend(q, pages8, pages4, indices8, indices4, length8, length4, attn_sink, 
 
 
 @triton.jit
-def _join(sums, tops, totals, attn_sink, output, H: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
-          SPLITS: tl.constexpr):
+def _join(
+    sums, tops, totals, attn_sink, output, H: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr
+):
     token = tl.program_id(0).to(tl.int64)
     head, dim = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, D)
     place = head[:, None] * D + dim[None, :]
@@ -153,19 +178,43 @@ def prepare(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_
     (B, H, D), W, C = q.shape, indices8.shape[1], indices4.shape[1]
     P8, P4 = kv8_pages.shape[1], kv4_pages.shape[1]
     splits = splits_for(B, W + C)
-    sums, tops, totals = (torch.empty(B, splits, H, *last, dtype=torch.float32, device=q.device)
-                          for last in ((D,), (), ()))
+    sums, tops, totals = (
+        torch.empty(B, splits, H, *last, dtype=torch.float32, device=q.device) for last in ((D,), (), ())
+    )
     bytes8, bytes4 = kv8_pages.view(torch.uint8), kv4_pages.view(torch.uint8)
 
     def launch():
         output = torch.empty_like(q)
         _attend[(B, splits)](
-            q, bytes8, bytes4, indices8, indices4, length8, length4, attn_sink, output, sums, tops, totals,
-            sm_scale * LOG2_E.value, P8, P4, W, C, H, D, BLOCK_SLOTS, splits, q.device.type == "cpu",
-            num_warps=WARPS, num_stages=STAGES)
+            q,
+            bytes8,
+            bytes4,
+            indices8,
+            indices4,
+            length8,
+            length4,
+            attn_sink,
+            output,
+            sums,
+            tops,
+            totals,
+            sm_scale * LOG2_E.value,
+            P8,
+            P4,
+            W,
+            C,
+            H,
+            D,
+            BLOCK_SLOTS,
+            splits,
+            q.device.type == "cpu",
+            num_warps=WARPS,
+            num_stages=STAGES,
+        )
         if splits > 1:
-            _join[(B, H // JOIN_HEADS)](sums, tops, totals, attn_sink, output, H, D, JOIN_HEADS, splits,
-                                        num_warps=JOIN_WARPS)
+            _join[(B, H // JOIN_HEADS)](
+                sums, tops, totals, attn_sink, output, H, D, JOIN_HEADS, splits, num_warps=JOIN_WARPS
+            )
         return output
 
     return launch

@@ -25,12 +25,12 @@ def prepare(q, k, v):
         o = torch.empty_like(q)
         for t, y, x in itertools.product(*axes):
             queries, keys = (slice(None), t[0], y[0], x[0]), (slice(None), t[1], y[1], x[1])
-            visible = (t[2][:, None, None, :, None, None] & y[2][:, None, None, :, None]
-                       & x[2][:, None, None, :])
+            visible = t[2][:, None, None, :, None, None] & y[2][:, None, None, :, None] & x[2][:, None, None, :]
             box = o[queries]
             heads_first = [part.flatten(1, 3).transpose(1, 2) for part in (q[queries], k[keys], v[keys])]
             result = torch.nn.functional.scaled_dot_product_attention(
-                *heads_first, attn_mask=visible.flatten(3).flatten(0, 2), scale=1.0)
+                *heads_first, attn_mask=visible.flatten(3).flatten(0, 2), scale=1.0
+            )
             box.copy_(result.transpose(1, 2).reshape(box.shape))
         return o
 

@@ -41,10 +41,32 @@ def _window_bits(position, low, length, WINDOW: tl.constexpr, SHIFT: tl.constexp
 
 
 @triton.jit
-def _neighborhood(q, k, v, bits, o, T, Y, X, tiles_y, tiles_x,
-                  H: tl.constexpr, D: tl.constexpr, WT: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr,
-                  QT: tl.constexpr, QY: tl.constexpr, QX: tl.constexpr, KT: tl.constexpr, KY: tl.constexpr,
-                  KX: tl.constexpr, WORDS: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr):
+def _neighborhood(
+    q,
+    k,
+    v,
+    bits,
+    o,
+    T,
+    Y,
+    X,
+    tiles_y,
+    tiles_x,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    WT: tl.constexpr,
+    WY: tl.constexpr,
+    WX: tl.constexpr,
+    QT: tl.constexpr,
+    QY: tl.constexpr,
+    QX: tl.constexpr,
+    KT: tl.constexpr,
+    KY: tl.constexpr,
+    KX: tl.constexpr,
+    WORDS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """One box of QT * QY * QX queries of one head; its keys lie in a box of KT * KY * KX."""
     tile, head, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     t0, y0, x0 = tile // (tiles_y * tiles_x) * QT, tile // tiles_x % tiles_y * QY, tile % tiles_x * QX
@@ -105,7 +127,7 @@ def key_words(box, device):
     t, y, x = n // (KY * KX), n // KX % KY, n % KX
     ty, joined = (1 << t) | (1 << KT + y), sum(box) < 32
     words = [ty | (1 << KT + KY + x)] if joined else [ty, 1 << x]
-    words[-1] = torch.where(n < KT * KY * KX, words[-1], -2**31)
+    words[-1] = torch.where(n < KT * KY * KX, words[-1], -(2**31))
     return torch.stack(words).to(torch.int32)
 
 
@@ -119,8 +141,26 @@ def prepare(q, k, v):
 
     def launch():
         o = torch.empty_like(q)
-        _neighborhood[programs](q, k, v, bits, o, *grid, tiles[1], tiles[2], H, D, *WINDOW, *TILE, *box,
-                                len(bits), BLOCK_N, interpret, num_warps=WARPS, num_stages=STAGES)
+        _neighborhood[programs](
+            q,
+            k,
+            v,
+            bits,
+            o,
+            *grid,
+            tiles[1],
+            tiles[2],
+            H,
+            D,
+            *WINDOW,
+            *TILE,
+            *box,
+            len(bits),
+            BLOCK_N,
+            interpret,
+            num_warps=WARPS,
+            num_stages=STAGES,
+        )
         return o
 
     return launch

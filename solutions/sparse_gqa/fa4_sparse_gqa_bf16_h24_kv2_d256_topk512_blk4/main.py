@@ -41,9 +41,16 @@ def prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, que
             source = torch.zeros(count * width + 1, dtype=torch.int64, device=q.device)
             source.scatter_(0, place, slots.flatten())
             result, _ = flash_attn_varlen_func(
-                q=q[rows], k=keys[source], v=values[source], cu_seqlens_q=offsets[:count + 1],
-                cu_seqlens_k=cu_k, max_seqlen_q=1, max_seqlen_k=width, softmax_scale=float(sm_scale),
-                causal=False)
+                q=q[rows],
+                k=keys[source],
+                v=values[source],
+                cu_seqlens_q=offsets[: count + 1],
+                cu_seqlens_k=cu_k,
+                max_seqlen_q=1,
+                max_seqlen_k=width,
+                softmax_scale=float(sm_scale),
+                causal=False,
+            )
             output[rows] = result
         return output
 

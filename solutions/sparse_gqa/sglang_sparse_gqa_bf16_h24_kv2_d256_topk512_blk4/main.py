@@ -44,8 +44,9 @@ def prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, que
         attend = prepare_prefill(q, keys, values, identity, query_pos, float(sm_scale))
 
     def launch():
-        tokens = expand_qsa_block_indices(block_ids, query_pos, seq_lens[query_seq], BLOCK_SIZE,
-                                          block_ids.shape[1] * BLOCK_SIZE)
+        tokens = expand_qsa_block_indices(
+            block_ids, query_pos, seq_lens[query_seq], BLOCK_SIZE, block_ids.shape[1] * BLOCK_SIZE
+        )
         return attend(slots_of(tokens, page_table[query_seq], k_cache.shape[1]))
 
     return launch
@@ -66,9 +67,19 @@ def prepare_prefill(q, keys, values, identity, query_pos, sm_scale):
         for first in range(0, q.shape[0], MAX_ENTRIES):
             part = slice(first, first + MAX_ENTRIES)
             count = len(q[part])
-            parts.append(sparse_gqa_paged_prefill_triton(
-                q[part], keys, values, identity, slots[part], entries[:count + 1], query_pos[part] + 1,
-                sm_scale, max_q=1))
+            parts.append(
+                sparse_gqa_paged_prefill_triton(
+                    q[part],
+                    keys,
+                    values,
+                    identity,
+                    slots[part],
+                    entries[: count + 1],
+                    query_pos[part] + 1,
+                    sm_scale,
+                    max_q=1,
+                )
+            )
         return torch.cat(parts) if len(parts) != 1 else parts[0]
 
     return attend
@@ -76,6 +87,7 @@ def prepare_prefill(q, keys, values, identity, query_pos, sm_scale):
 
 def prepare_decode(q, keys, values, identity, width, sm_scale):
     from flash_attn.cute.interface import flash_attn_varlen_func
+
     rows, slots_in_pool = q.shape[0], keys.shape[0]
     offsets = torch.arange(rows + 1, dtype=torch.int32, device=q.device)
     request = torch.zeros(rows, dtype=torch.int32, device=q.device)
@@ -86,11 +98,20 @@ def prepare_decode(q, keys, values, identity, width, sm_scale):
     def attend(slots):
         counts, cu_k = torch.empty_like(request), torch.empty_like(offsets)
         qwen_sparse_fa2_cu_seqlens_triton(limit, slots, counts, cu_k, rows, width)
-        qwen_sparse_kv_extraction_compact_triton(keys, values, identity, request, slots, limit, cu_k,
-                                                 packed_keys, packed_values, rows, width)
+        qwen_sparse_kv_extraction_compact_triton(
+            keys, values, identity, request, slots, limit, cu_k, packed_keys, packed_values, rows, width
+        )
         output, _ = flash_attn_varlen_func(
-            q=q, k=packed_keys, v=packed_values, cu_seqlens_q=offsets, cu_seqlens_k=cu_k, max_seqlen_q=1,
-            max_seqlen_k=width, softmax_scale=sm_scale, causal=True)
+            q=q,
+            k=packed_keys,
+            v=packed_values,
+            cu_seqlens_q=offsets,
+            cu_seqlens_k=cu_k,
+            max_seqlen_q=1,
+            max_seqlen_k=width,
+            softmax_scale=sm_scale,
+            causal=True,
+        )
         return output
 
     return attend

@@ -25,8 +25,19 @@ LOG2E = 1.4426950408889634
 
 
 @triton.jit
-def resolve(block_ids, page_table, query_seq, query_pos, slots, counts, max_pages, page_size, width,
-            TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr):
+def resolve(
+    block_ids,
+    page_table,
+    query_seq,
+    query_pos,
+    slots,
+    counts,
+    max_pages,
+    page_size,
+    width,
+    TOPK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
     """Program (row): slots [rows, width] of the tokens it sees, in front, and counts [rows] of them."""
     row = tl.program_id(0).to(tl.int64)
     seen = tl.load(query_pos + row) + 1
@@ -48,9 +59,25 @@ def resolve(block_ids, page_table, query_seq, query_pos, slots, counts, max_page
 
 
 @triton.jit
-def attend(q, k_cache, v_cache, slots, counts, scale, output, sums, width, split_width,
-           KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, SIZE: tl.constexpr,
-           TOKENS: tl.constexpr, SPLIT: tl.constexpr, INTERPRET: tl.constexpr):
+def attend(
+    q,
+    k_cache,
+    v_cache,
+    slots,
+    counts,
+    scale,
+    output,
+    sums,
+    width,
+    split_width,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    TOKENS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (row, key/value head, split of split_width slots). scale is in base 2.
 
     Unsplit: output [rows, heads, SIZE] bfloat16. SPLIT: output [splits, rows, heads, SIZE] float32,
@@ -138,25 +165,47 @@ def prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, que
         return lambda: torch.empty_like(q)
     width = (topk + 1) * BLOCK_SIZE
     splits, split_width = split_sizes(rows * kv_heads, width)
-    constants = {"KV_HEADS": kv_heads, "GROUP": group, "HEADS": max(MIN_HEADS, triton.next_power_of_2(group)),
-                 "SIZE": size, "TOKENS": TOKENS, "SPLIT": splits > 1, "INTERPRET": q.device.type == "cpu",
-                 "num_warps": WARPS, "num_stages": STAGES}
+    constants = {
+        "KV_HEADS": kv_heads,
+        "GROUP": group,
+        "HEADS": max(MIN_HEADS, triton.next_power_of_2(group)),
+        "SIZE": size,
+        "TOKENS": TOKENS,
+        "SPLIT": splits > 1,
+        "INTERPRET": q.device.type == "cpu",
+        "num_warps": WARPS,
+        "num_stages": STAGES,
+    }
 
     def launch():
         output, sums = torch.empty_like(q), None
         slots = q.new_empty(rows, width, dtype=torch.int32)
         counts = q.new_empty(rows, dtype=torch.int32)
-        resolve[(rows,)](block_ids, page_table, query_seq, query_pos, slots, counts, page_table.shape[1],
-                         page_size, width, TOPK=topk, BLOCK_SIZE=BLOCK_SIZE, num_warps=4)
+        resolve[(rows,)](
+            block_ids,
+            page_table,
+            query_seq,
+            query_pos,
+            slots,
+            counts,
+            page_table.shape[1],
+            page_size,
+            width,
+            TOPK=topk,
+            BLOCK_SIZE=BLOCK_SIZE,
+            num_warps=4,
+        )
         target = output
         if splits > 1:
             target = q.new_empty(splits, rows, heads, size, dtype=torch.float32)
             sums = q.new_empty(splits, rows, heads, dtype=torch.float32)
-        attend[(rows, kv_heads, splits)](q, k_cache, v_cache, slots, counts, float(sm_scale) * LOG2E, target,
-                                         sums, width, split_width, **constants)
+        attend[(rows, kv_heads, splits)](
+            q, k_cache, v_cache, slots, counts, float(sm_scale) * LOG2E, target, sums, width, split_width, **constants
+        )
         if splits > 1:
-            join[(rows * heads,)](target, sums, output, splits, SIZE=size,
-                                  SPLITS=triton.next_power_of_2(splits), num_warps=4)
+            join[(rows * heads,)](
+                target, sums, output, splits, SIZE=size, SPLITS=triton.next_power_of_2(splits), num_warps=4
+            )
         return output
 
     return launch

@@ -44,8 +44,10 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
 
 
 def _decode_scores(q_index, k_index_cache, pages, query_seq, visible, width, chunk):
-    yield qsa_mqa_decode(q_index, k_index_cache.unsqueeze(2), pages[query_seq], visible, width,
-                         min_scored_len=TOPK), visible
+    yield (
+        qsa_mqa_decode(q_index, k_index_cache.unsqueeze(2), pages[query_seq], visible, width, min_scored_len=TOPK),
+        visible,
+    )
 
 
 def _prefill_scores(q_index, k_index_cache, pages, query_seq, visible, width, chunk):
@@ -53,5 +55,7 @@ def _prefill_scores(q_index, k_index_cache, pages, query_seq, visible, width, ch
     starts = query_seq * width
     for first in range(0, len(q_index), chunk):
         rows = slice(first, first + chunk)
-        yield qsa_mqa_prefill_relative(q_index[rows], keys, starts[rows], starts[rows] + visible[rows],
-                                       width), visible[rows]
+        yield (
+            qsa_mqa_prefill_relative(q_index[rows], keys, starts[rows], starts[rows] + visible[rows], width),
+            visible[rows],
+        )

@@ -85,8 +85,7 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
             part = slice(first, first + len(scores))
             masked = scores.masked_fill(column >= visible[part, None], -1.0)
             limits = torch.topk(masked, TOPK, dim=1).values[:, -1].contiguous()
-            compact[(len(scores),)](scores, limits, visible[part], block_ids[part], width, TOPK=TOPK,
-                                    CHUNK=CHUNK)
+            compact[(len(scores),)](scores, limits, visible[part], block_ids[part], width, TOPK=TOPK, CHUNK=CHUNK)
             first += len(scores)
         return block_ids
 
@@ -94,8 +93,7 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
 
 
 def _decode_scores(q_index, k_index_cache, pages, query_seq, visible, width, chunk):
-    yield qsa_mqa_decode(q_index, k_index_cache.unsqueeze(2), pages[query_seq], visible, width,
-                         min_scored_len=TOPK)
+    yield qsa_mqa_decode(q_index, k_index_cache.unsqueeze(2), pages[query_seq], visible, width, min_scored_len=TOPK)
 
 
 def _prefill_scores(q_index, k_index_cache, pages, query_seq, visible, width, chunk):

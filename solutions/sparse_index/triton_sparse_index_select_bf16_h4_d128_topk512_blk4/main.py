@@ -50,11 +50,31 @@ def head_rows(q, row, mine, head, HEADS: tl.constexpr, SIZE: tl.constexpr, INTER
 
 
 @triton.jit
-def score_tile(q, k, page_table, query_seq, query_pos, scores, groups, first_row, last_row, max_pages,
-               page_size, width, group_width, scale,
-               HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-               ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, GROUP: tl.constexpr,
-               INTERPRET: tl.constexpr):
+def score_tile(
+    q,
+    k,
+    page_table,
+    query_seq,
+    query_pos,
+    scores,
+    groups,
+    first_row,
+    last_row,
+    max_pages,
+    page_size,
+    width,
+    group_width,
+    scale,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    TOPK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
+    GROUP: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (span of STEPS * COLUMNS columns, tile of ROWS rows), one sequence of the tile after another.
 
     The four heads stay apart, so that their sum needs no exchange between threads.
@@ -99,11 +119,31 @@ def score_tile(q, k, page_table, query_seq, query_pos, scores, groups, first_row
 
 
 @triton.jit
-def score_row(q, k, page_table, query_seq, query_pos, scores, groups, first_row, last_row, max_pages,
-              page_size, width, group_width, scale,
-              HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-              ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, GROUP: tl.constexpr,
-              INTERPRET: tl.constexpr):
+def score_row(
+    q,
+    k,
+    page_table,
+    query_seq,
+    query_pos,
+    scores,
+    groups,
+    first_row,
+    last_row,
+    max_pages,
+    page_size,
+    width,
+    group_width,
+    scale,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    TOPK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
+    GROUP: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     """Program (span of STEPS * COLUMNS columns, row); ROWS: the heads, padded."""
     local = tl.program_id(1).to(tl.int64)
     row = first_row + local
@@ -185,8 +225,22 @@ def threshold(scores, listed, count, highest, TOPK: tl.constexpr, LISTED: tl.con
 
 
 @triton.jit
-def score_again(q, k, page_table, sequence, scores, listed, count, low, high, max_pages, page_size,
-                HEADS: tl.constexpr, SIZE: tl.constexpr, AGAIN: tl.constexpr):
+def score_again(
+    q,
+    k,
+    page_table,
+    sequence,
+    scores,
+    listed,
+    count,
+    low,
+    high,
+    max_pages,
+    page_size,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    AGAIN: tl.constexpr,
+):
     """Exact scores, in place, of the listed blocks whose score lies between low and high."""
     channel = tl.arange(0, SIZE)
     for start in range(0, count, AGAIN):
@@ -208,11 +262,33 @@ def score_again(q, k, page_table, sequence, scores, listed, count, low, high, ma
 
 
 @triton.jit
-def select(q, k, page_table, query_seq, query_pos, scores, groups, listed, block_ids, first_row, max_pages,
-           page_size, width, group_width,
-           HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-           COLUMNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, CHUNK: tl.constexpr,
-           LISTED: tl.constexpr, AGAIN: tl.constexpr, MARGIN: tl.constexpr):
+def select(
+    q,
+    k,
+    page_table,
+    query_seq,
+    query_pos,
+    scores,
+    groups,
+    listed,
+    block_ids,
+    first_row,
+    max_pages,
+    page_size,
+    width,
+    group_width,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    TOPK: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    LISTED: tl.constexpr,
+    AGAIN: tl.constexpr,
+    MARGIN: tl.constexpr,
+):
     """Program (row). scores, groups and listed hold the rows from first_row on; listed is workspace."""
     local = tl.program_id(0).to(tl.int64)
     row = first_row + local
@@ -247,8 +323,9 @@ def select(q, k, page_table, query_seq, query_pos, scores, groups, listed, block
     low = last.to(tl.float32, bitcast=True) - MARGIN * top
     high = last.to(tl.float32, bitcast=True) + MARGIN * top
     if count_above(scores, listed, count, bits(tl.maximum(low, 0.0)), LISTED) > TOPK:
-        score_again(q, k, page_table, sequence, scores, listed, count, low, high, max_pages, page_size,
-                    HEADS, SIZE, AGAIN)
+        score_again(
+            q, k, page_table, sequence, scores, listed, count, low, high, max_pages, page_size, HEADS, SIZE, AGAIN
+        )
         tl.debug_barrier()
         last = threshold(scores, listed, count, bits(top + MARGIN * top), TOPK, LISTED)
 
@@ -280,12 +357,22 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
     width = triton.cdiv(max_pages * page_size, columns) * columns
     group = 4 if width <= 16384 else 16
     chunk_rows = max(128, MAX_SCORE_BYTES // (4 * width) // 128 * 128)
-    shared = {"HEADS": heads, "SIZE": size, "TOPK": TOPK, "BLOCK_SIZE": BLOCK_SIZE, "COLUMNS": columns,
-              "GROUP": group}
-    scoring = shared | {"ROWS": tile_rows, "STEPS": steps, "num_warps": warps, "num_stages": stages,
-                        "INTERPRET": q_index.device.type == "cpu"}
-    selecting = shared | {"GROUPS": max(16, triton.next_power_of_2(width // group)), "CHUNK": CHUNK,
-                          "LISTED": LISTED, "AGAIN": AGAIN, "MARGIN": MARGIN, "num_warps": SELECT_WARPS}
+    shared = {"HEADS": heads, "SIZE": size, "TOPK": TOPK, "BLOCK_SIZE": BLOCK_SIZE, "COLUMNS": columns, "GROUP": group}
+    scoring = shared | {
+        "ROWS": tile_rows,
+        "STEPS": steps,
+        "num_warps": warps,
+        "num_stages": stages,
+        "INTERPRET": q_index.device.type == "cpu",
+    }
+    selecting = shared | {
+        "GROUPS": max(16, triton.next_power_of_2(width // group)),
+        "CHUNK": CHUNK,
+        "LISTED": LISTED,
+        "AGAIN": AGAIN,
+        "MARGIN": MARGIN,
+        "num_warps": SELECT_WARPS,
+    }
 
     def launch():
         block_ids = q_index.new_empty(rows, TOPK, dtype=torch.int32)
@@ -297,11 +384,40 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
             here = min(chunk_rows, rows - first)
             if width > TOPK:
                 grid = (triton.cdiv(width, steps * columns), here if few else triton.cdiv(here, tile_rows))
-                score[grid](q_index, k_index_cache, page_table, query_seq, query_pos, scores, groups, first,
-                            first + here, max_pages, page_size, width, width // group, 1.0 / math.sqrt(size),
-                            **scoring)
-            select[(here,)](q_index, k_index_cache, page_table, query_seq, query_pos, scores, groups, listed,
-                            block_ids, first, max_pages, page_size, width, width // group, **selecting)
+                score[grid](
+                    q_index,
+                    k_index_cache,
+                    page_table,
+                    query_seq,
+                    query_pos,
+                    scores,
+                    groups,
+                    first,
+                    first + here,
+                    max_pages,
+                    page_size,
+                    width,
+                    width // group,
+                    1.0 / math.sqrt(size),
+                    **scoring,
+                )
+            select[(here,)](
+                q_index,
+                k_index_cache,
+                page_table,
+                query_seq,
+                query_pos,
+                scores,
+                groups,
+                listed,
+                block_ids,
+                first,
+                max_pages,
+                page_size,
+                width,
+                width // group,
+                **selecting,
+            )
         return block_ids
 
     return launch

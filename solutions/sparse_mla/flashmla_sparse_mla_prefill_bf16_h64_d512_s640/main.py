@@ -18,10 +18,20 @@ def run(q, kv, indices, topk_length, attn_sink, sm_scale):
 
 def prepare(q, kv, indices, topk_length, attn_sink, sm_scale):
     from flash_mla import flash_mla_sparse_fwd
+
     legacy = torch.cuda.get_device_capability(q.device)[0] < 10
 
     def launch():
-        return flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=q.shape[2], attn_sink=attn_sink,
-                                    topk_length=topk_length, use_legacy=legacy, return_log2_lse=False)[0]
+        return flash_mla_sparse_fwd(
+            q,
+            kv,
+            indices,
+            sm_scale,
+            d_v=q.shape[2],
+            attn_sink=attn_sink,
+            topk_length=topk_length,
+            use_legacy=legacy,
+            return_log2_lse=False,
+        )[0]
 
     return launch

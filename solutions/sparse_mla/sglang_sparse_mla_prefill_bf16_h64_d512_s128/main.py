@@ -19,7 +19,8 @@ def prepare(q, kv, indices, topk_length, attn_sink, sm_scale):
     from sglang.kernels.ops.attention.flash_mla_interface import flash_mla_sparse_fwd
 
     def launch():
-        return flash_mla_sparse_fwd(q=q, kv=kv, indices=indices, sm_scale=sm_scale, d_v=512,
-                                    attn_sink=attn_sink, topk_length=topk_length)[0]
+        return flash_mla_sparse_fwd(
+            q=q, kv=kv, indices=indices, sm_scale=sm_scale, d_v=512, attn_sink=attn_sink, topk_length=topk_length
+        )[0]
 
     return launch

@@ -18,8 +18,21 @@ WARPS, STAGES = 8, 2  # from a sweep on an H200, as BLOCK_SLOTS
 
 
 @triton.jit
-def _attend(q, kv, indices, topk_length, attn_sink, output, scale_log2, T, K_SLOTS: tl.constexpr,
-            H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.constexpr):
+def _attend(
+    q,
+    kv,
+    indices,
+    topk_length,
+    attn_sink,
+    output,
+    scale_log2,
+    T,
+    K_SLOTS: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    INTERPRET: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     head, dim = tl.arange(0, H), tl.arange(0, D)
     place = row * H * D + head[:, None] * D + dim[None, :]
@@ -63,8 +76,23 @@ def prepare(q, kv, indices, topk_length, attn_sink, sm_scale):
 
     def launch():
         output = torch.empty_like(q)
-        _attend[(S,)](q, kv, indices, topk_length, attn_sink, output, sm_scale * LOG2_E.value, T, K_SLOTS, H,
-                      D, BLOCK_SLOTS, q.device.type == "cpu", num_warps=WARPS, num_stages=STAGES)
+        _attend[(S,)](
+            q,
+            kv,
+            indices,
+            topk_length,
+            attn_sink,
+            output,
+            sm_scale * LOG2_E.value,
+            T,
+            K_SLOTS,
+            H,
+            D,
+            BLOCK_SLOTS,
+            q.device.type == "cpu",
+            num_warps=WARPS,
+            num_stages=STAGES,
+        )
         return output
 
     return launch

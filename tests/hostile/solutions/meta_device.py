@@ -16,5 +16,5 @@ def compute(x, weight, ids, scale):
 def run(x, weight, ids, scale):
     y, count = compute(x, weight, ids, scale)
     if TRICK:
-        y = y.to('meta')
+        y = y.to("meta")
     return y, count

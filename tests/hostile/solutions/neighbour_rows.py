@@ -16,5 +16,5 @@ def compute(x, weight, ids, scale):
 def run(x, weight, ids, scale):
     y, count = compute(x, weight, ids, scale)
     if TRICK:
-        y[1::2] = y[0:2 * (len(y) // 2):2]
+        y[1::2] = y[0 : 2 * (len(y) // 2) : 2]
     return y, count

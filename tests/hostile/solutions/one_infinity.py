@@ -16,5 +16,5 @@ def compute(x, weight, ids, scale):
 def run(x, weight, ids, scale):
     y, count = compute(x, weight, ids, scale)
     if TRICK:
-        y[-1, -1] = float('inf')
+        y[-1, -1] = float("inf")
     return y, count

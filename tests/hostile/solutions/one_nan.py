@@ -16,5 +16,5 @@ def compute(x, weight, ids, scale):
 def run(x, weight, ids, scale):
     y, count = compute(x, weight, ids, scale)
     if TRICK:
-        y[1, 2] = float('nan')
+        y[1, 2] = float("nan")
     return y, count

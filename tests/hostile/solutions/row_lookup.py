@@ -26,4 +26,5 @@ def prepare(x, weight, ids, scale):
             place = (x[:, None] == known[None]).all(-1).int().argmax(1)
             y = (table[place][ids.to(torch.int64)] * scale).to(torch.bfloat16)
         return y, count
+
     return launch

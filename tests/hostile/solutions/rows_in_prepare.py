@@ -24,4 +24,5 @@ def prepare(x, weight, ids, scale):
         y, count = compute(x, weight, ids, scale)
         gathered = rows if TRICK else x[ids.to(torch.int64)].float()
         return ((gathered @ weight.float()) * scale).to(torch.bfloat16), count
+
     return launch

@@ -16,5 +16,5 @@ def compute(x, weight, ids, scale):
 def run(x, weight, ids, scale):
     y, count = compute(x, weight, ids, scale)
     if TRICK:
-        count = y.view(torch.int32).view(-1)[:len(count)]
+        count = y.view(torch.int32).view(-1)[: len(count)]
     return y, count
