@@ -25,7 +25,7 @@ lint: .venv/.tested-with
 
 # The distribution path with the real engine (needs `make engine`); the miniature of it is in `make test`.
 test-distribution: .venv/.tested-with engine
-	TEST_DISTRIBUTION=1 $(BIN)/python -m pytest tests/cpu/test_modal_engine.py
+	TEST_DISTRIBUTION=1 $(BIN)/python -m pytest tests/cloud/test_modal_engine.py
 
 install: .venv/.installed
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from generated_release import BANKS, Tree, allocated_bytes
 from generated_tree import REPOSITORY
-from inference_kernels.files import read_object, write_json
+from inference_kernels.core.files import read_object, write_json
 
 SUMMARY = REPOSITORY / "results" / "summaries" / "tool_at_size.json"
 WORKERS = os.cpu_count() or 1

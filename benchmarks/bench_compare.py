@@ -9,7 +9,7 @@ import time
 import torch
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
-from inference_kernels.compare import Tolerance, compare
+from inference_kernels.core.compare import Tolerance, compare
 
 
 def pair(elements: int) -> tuple[torch.Tensor, torch.Tensor]:

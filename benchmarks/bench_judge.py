@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
-from inference_kernels.definitions import load_definition
-from inference_kernels.judge_cuda import CudaDevice
-from inference_kernels.judge_duel import duel, verdict
-from inference_kernels.judge_engine import Judge, Options
-from inference_kernels.judge_gpu import nvidia_smi, resolve
-from inference_kernels.judge_solutions import find_solutions
+from inference_kernels.core.definitions import load_definition
+from inference_kernels.core.solutions import find_solutions
+from inference_kernels.judge.duel import duel, verdict
+from inference_kernels.judge.gpu import nvidia_smi, resolve
+from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.worker.device import CudaDevice
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, PAUSED, REPLAYS = 6, 4, 10

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 import torch
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
-from inference_kernels.judge_cuda import CudaDevice
+from inference_kernels.judge.worker.device import CudaDevice
 
 REPLAYS = 25
 

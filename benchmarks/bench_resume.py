@@ -19,8 +19,8 @@ from pathlib import Path
 
 from bench_at_size import SUMMARY, script
 from generated_tree import REPOSITORY, capture_run, copy_contracts
-from inference_kernels.files import LEFTOVER, read_object, write_json
-from inference_kernels.hashing import sha256_file
+from inference_kernels.core.files import LEFTOVER, read_object, write_json
+from inference_kernels.core.hashing import sha256_file
 
 SIGNALS = (signal.SIGINT, signal.SIGKILL)
 RECORDS = ("definitions", "tasks", "workloads", "captures.jsonl")

@@ -15,20 +15,20 @@ from tqdm import tqdm
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
 from inference_kernels.cli import positive, run_main
-from inference_kernels.definitions import load_definition
-from inference_kernels.judge_case import Case
-from inference_kernels.judge_duel import CALLS_ON_A_CPU
-from inference_kernels.judge_engine import Judge, Options, Subject
-from inference_kernels.judge_gpu import nvidia_smi, resolve
-from inference_kernels.judge_process import any_cpu
-from inference_kernels.judge_run import Bench
-from inference_kernels.judge_solutions import find_solutions
-from inference_kernels.judge_stats import median_ratio
-from inference_kernels.judge_timing import Trial
+from inference_kernels.core.definitions import load_definition
+from inference_kernels.core.solutions import find_solutions
+from inference_kernels.judge.bench import Bench
+from inference_kernels.judge.case import Case
+from inference_kernels.judge.duel import CALLS_ON_A_CPU
+from inference_kernels.judge.gpu import nvidia_smi, resolve
+from inference_kernels.judge.judge import Judge, Options, Subject
+from inference_kernels.judge.process import any_cpu
+from inference_kernels.judge.stats import median_ratio
+from inference_kernels.judge.timing import Trial
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 150
-# (calls on end, both sides on one CPU); judge_duel.py does the last.
+# (calls on end, both sides on one CPU); judge/duel.py does the last.
 WAYS = ((50, False), (50, True), (5, True), (1, True))
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 
 import generated_tree  # noqa: F401  (puts scripts/ on the path)
-from inference_kernels.cli import REPOSITORY, run_main
-from inference_kernels.errors import DatasetError
-from inference_kernels.files import write_text
-from inference_kernels.gdn_numerics import (
+from inference_kernels.cli import run_main
+from inference_kernels.core.errors import DatasetError
+from inference_kernels.core.files import write_text
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.pages.gdn_numerics import (
     DEFINITION,
     SUMMARY,
     captured_workloads,

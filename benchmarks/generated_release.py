@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from generated_tree import ENGINE, MODEL, copy_contracts
-from inference_kernels.constraints import names_in
-from inference_kernels.definitions import const_axes, load_definition, resolve_shape, var_axes
-from inference_kernels.lfs import FIRST_LINE
-from inference_kernels.records import tensor_reference, workload_uuid, write_captures, write_workloads
-from inference_kernels.tensors import DTYPES, tensor_file_header
+from inference_kernels.core.constraints import names_in
+from inference_kernels.core.definitions import const_axes, load_definition, resolve_shape, var_axes
+from inference_kernels.core.layout import FIRST_LINE
+from inference_kernels.core.records import tensor_reference, workload_uuid, write_captures, write_workloads
+from inference_kernels.core.tensors import DTYPES, tensor_file_header
 
 # definition -> (workloads, auxiliary tensors of all of them, axes that scale, other axes).
 PLAN = {

@@ -11,12 +11,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
-from inference_kernels.definitions import load_definition  # noqa: E402
-from inference_kernels.dev_subset import write_dev  # noqa: E402
-from inference_kernels.files import write_json  # noqa: E402
-from inference_kernels.records import tensor_reference, workload_uuid, write_captures, write_workloads  # noqa: E402
-from inference_kernels.run_folder import FORMAT, MANIFEST, VERSION  # noqa: E402
-from inference_kernels.tensors import tensor_file_header  # noqa: E402
+from inference_kernels.capture.run import FORMAT, MANIFEST, VERSION
+from inference_kernels.core.definitions import load_definition
+from inference_kernels.core.files import write_json
+from inference_kernels.core.records import tensor_reference, workload_uuid, write_captures, write_workloads
+from inference_kernels.core.tasks import write_dev
+from inference_kernels.core.tensors import tensor_file_header
 
 NAME = "dense_gemm_bf16_nt_n4096_k4096"
 ROWS = 4096

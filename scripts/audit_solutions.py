@@ -7,32 +7,30 @@ Complete call, untouched inputs, eager call against prepared launch, integration
 import argparse
 from pathlib import Path
 
-from inference_kernels import judge_cli
 from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.judge import options as judge_cli
 
 
 def main() -> int:
     options = parse()
-    from inference_kernels import judge_audit, judge_report
-    from inference_kernels.definitions import load_definition
-    from inference_kernels.judge_solutions import find_solutions
+    from inference_kernels.core.definitions import load_definition
+    from inference_kernels.core.solutions import find_solutions
+    from inference_kernels.judge import audit, report
 
     solutions = find_solutions(options.root, options.solution, options.definition)
-    judge_report.start_report(options.report, resume=False)
+    report.start_report(options.report, resume=False)
     records = []
     with judge_cli.judging(options) as judge:
         for solution in solutions:
             definition = load_definition(options.root, str(solution.get("definition")))
             only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)
-            for record in judge_audit.audit(judge, definition, solution, only):
-                judge_report.append(options.report, record)
+            for record in audit.audit(judge, definition, solution, only):
+                report.append(options.report, record)
                 records.append(record)
-    print_table(
-        [judge_audit.table_row(record, judge_report.table_row(record)) for record in records], judge_audit.COLUMNS
-    )
-    for line in judge_report.troubles(records) + notes(records):
+    print_table([audit.table_row(record, report.table_row(record)) for record in records], audit.COLUMNS)
+    for line in report.troubles(records) + notes(records):
         print(line)
-    counts = judge_report.counts(records)
+    counts = report.counts(records)
     print_json({"report": str(options.report)} | counts)
     return 1 if counts["rejected"] or not counts["passed"] else 0
 

@@ -4,35 +4,35 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels import judge_cli
 from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.judge import options as judge_cli
 
 
 def main() -> int:
     options = parse()
-    from inference_kernels import judge_report
-    from inference_kernels.judge_solutions import find_solutions
+    from inference_kernels.core.solutions import find_solutions
+    from inference_kernels.judge import report
 
     solutions = find_solutions(options.root, options.solution, options.definition)
-    judge_report.start_report(options.report, options.resume)
+    report.start_report(options.report, options.resume)
     with judge_cli.judging(options, options.compare_to) as judge:
         skip = set()
         if options.report.exists():
-            skip = judge_report.finished_work(options.report, judge.environment)
+            skip = report.finished_work(options.report, judge.environment)
         records = [record for solution in solutions for record in run(options, judge, solution, skip)]
-    print_table([judge_report.table_row(record) for record in records], judge_report.COLUMNS)
-    for line in judge_report.troubles(records):
+    print_table([report.table_row(record) for record in records], report.COLUMNS)
+    for line in report.troubles(records):
         print(line)
-    counts = judge_report.counts(records)
+    counts = report.counts(records)
     print_json({"report": str(options.report), "skipped": len(skip)} | counts)
     return 1 if counts["rejected"] or not (counts["passed"] or skip) else 0
 
 
 def run(options: argparse.Namespace, judge, solution: dict, skip: set) -> list[dict]:
-    from inference_kernels import judge_report
-    from inference_kernels.definitions import load_definition
-    from inference_kernels.judge_engine import benchmark
-    from inference_kernels.records import read_workloads
+    from inference_kernels.core.definitions import load_definition
+    from inference_kernels.core.records import read_workloads
+    from inference_kernels.judge import report as judge_report
+    from inference_kernels.judge.benchmark import benchmark
 
     definition = load_definition(options.root, str(solution.get("definition")))
     only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)

@@ -4,7 +4,8 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, fail, run_main
+from inference_kernels.cli import fail, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -12,14 +13,14 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a document is out of date")
     options = parser.parse_args()
-    from inference_kernels import docs
+    from inference_kernels.pages import build
 
     if options.check:
-        differences = docs.document_differences(options.root)
+        differences = build.document_differences(options.root)
         for difference in differences:
             fail(difference.line())
         return 1 if differences else 0
-    for path in docs.write_documents(options.root):
+    for path in build.write_documents(options.root):
         print(path.relative_to(options.root))
     return 0
 

@@ -8,7 +8,8 @@ GPU, no tensor files, no torch. Needs Pygments (requirements/plot.txt). Prints t
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, fail, run_main
+from inference_kernels.cli import fail, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -19,17 +20,17 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is out of date")
     options = parser.parse_args()
-    from inference_kernels import explorer_page
-    from inference_kernels.definitions import require_dataset
-    from inference_kernels.explorer_code import require_pygments
+    from inference_kernels.core.definitions import require_dataset
+    from inference_kernels.pages.explorer import page
+    from inference_kernels.pages.explorer.code import require_pygments
 
     require_pygments()
     require_dataset(options.root)
-    output = options.output or options.root / explorer_page.PAGE
+    output = options.output or options.root / page.PAGE
     if options.check:
-        difference = explorer_page.page_difference(options.root, output)
+        difference = page.page_difference(options.root, output)
         return fail(difference.line(), 1) if difference else 0
-    explorer_page.write_page(options.root, output)
+    page.write_page(options.root, output)
     print(output)
     return 0
 

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from inference_kernels.cli import REPOSITORY, print_json, run_main
-from inference_kernels.diffusion_capture import capture
-from inference_kernels.diffusion_kinds import KINDS, STEP_NAMES, Kind, Options
-from inference_kernels.errors import EnvironmentMissing
-from inference_kernels.ltx_hooks import MODALITIES
+from inference_kernels.capture.kinds import STEP_NAMES, Kind
+from inference_kernels.cli import print_json, run_main
+from inference_kernels.core.errors import EnvironmentMissing
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.engine.diffusion import capture
+from inference_kernels.engine.diffusion_settings import KINDS, Options
+from inference_kernels.models.ltx.hooks import MODALITIES
 
 CASES = [case for kind in KINDS.values() for case in kind.cases]
 ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"

@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
 
 
 def import_capture(run: Path, root: Path, store: str) -> int:
-    from inference_kernels import importer
+    from inference_kernels.capture import importer
 
     calls = importer.read_run(run, root)
     importer.prepare_root(root)
@@ -52,9 +52,9 @@ def import_capture(run: Path, root: Path, store: str) -> int:
 
 
 def replay(root: Path, device: str, only: str | None) -> int:
-    from inference_kernels import replay as library
-    from inference_kernels.definitions import load_definition, require_dataset
-    from inference_kernels.report import REPLAY_COLUMNS, replay_counts, replay_rows, replay_troubles
+    from inference_kernels.core import replay as library
+    from inference_kernels.core.definitions import load_definition, require_dataset
+    from inference_kernels.core.replay import REPLAY_COLUMNS, replay_counts, replay_rows, replay_troubles
 
     library.require_device(device)
     require_dataset(root)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.llm_agentx import require_cases, served_profile
-from inference_kernels.llm_capture import Options, capture, serve
-from inference_kernels.llm_profiles import KINDS, PROFILES
+from inference_kernels.engine.agentx import require_cases, served_profile
+from inference_kernels.engine.llm import Options, capture, serve
+from inference_kernels.models.registry import KINDS, PROFILES
 
 
 def parser() -> argparse.ArgumentParser:

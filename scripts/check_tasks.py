@@ -11,7 +11,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, progress, run_main
+from inference_kernels.cli import print_json, print_table, progress, run_main
+from inference_kernels.core import replay, tasks
+from inference_kernels.core.layout import REPOSITORY
 
 DEV_COLUMNS = ["definition", "workloads", "dev", "classes", "changed"]
 
@@ -37,13 +39,13 @@ def main() -> int:
         help="instead: every reference, built as a native solution, must pass its own task",
     )
     options = parser.parse_args()
-    from inference_kernels import available, definitions, files, replay
+    from inference_kernels.core import definitions, files, replay, workloads
 
     if options.definition:
         chosen = [definitions.load_definition(options.root, options.definition)]
     else:
         chosen = [definitions.read_definition(path) for path in definitions.definition_files(options.root)]
-    classes = available.data_classes(options.root)
+    classes = workloads.data_classes(options.root)
     if options.choose_dev:
         results, totals = choose_dev(options.root, chosen, classes)
     else:
@@ -58,8 +60,9 @@ def main() -> int:
 
 
 def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict]:
-    from inference_kernels import discrimination, records
-    from inference_kernels import discrimination_report as report
+    from inference_kernels.check import discrimination
+    from inference_kernels.core import records
+    from inference_kernels.pages import discrimination as report
 
     work = progress(chosen, len(chosen), "discriminate", "definition")
     measured = [discrimination.measure(options.root, item, classes, options.device) for item in work]
@@ -74,17 +77,16 @@ def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict)
 
 
 def self_test(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
-    from inference_kernels import report
-    from inference_kernels import self_test as tests
+    from inference_kernels.check import self_test as tests
 
     work = progress(chosen, len(chosen), "self-test", "definition")
     tested = [
         result for definition in work for result in tests.self_test(options.root, definition, classes, options.device)
     ]
-    print_table(report.replay_rows(tested), report.REPLAY_COLUMNS)
-    for line in report.replay_troubles(tested):
+    print_table(replay.replay_rows(tested), replay.REPLAY_COLUMNS)
+    for line in replay.replay_troubles(tested):
         print(line)
-    totals = report.replay_counts(tested)
+    totals = replay.replay_counts(tested)
     broken = {f"{item.definition} {item.workload}": item.non_finite for item in tested if item.non_finite}
     results = [
         {
@@ -107,13 +109,13 @@ def self_test(options: argparse.Namespace, chosen: list[dict], classes: dict) ->
 
 
 def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
-    from inference_kernels import available, dev_subset, tasks
+    from inference_kernels.core.workloads import available_workloads
 
     results = []
     for definition in chosen:
         name = definition["name"]
-        found = available.available_workloads(root, definition, classes)
-        uuids = dev_subset.choose_dev(tasks.read_task(root, name), found)
+        found = available_workloads(root, definition, classes)
+        uuids = tasks.choose_dev(tasks.read_task(root, name), found)
         kinds = [item.data_class for item in found if item.uuid in uuids]
         results.append(
             {
@@ -121,7 +123,7 @@ def choose_dev(root: Path, chosen: list[dict], classes: dict) -> tuple[list, dic
                 "workloads": len(found),
                 "dev": len(uuids),
                 "classes": ", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))),
-                "changed": "yes" if dev_subset.write_dev(root, name, uuids) else "no",
+                "changed": "yes" if tasks.write_dev(root, name, uuids) else "no",
             }
         )
     print_table(results, DEV_COLUMNS)

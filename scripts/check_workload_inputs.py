@@ -8,7 +8,8 @@ import argparse
 import os
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
+from inference_kernels.cli import print_json, progress, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -24,13 +25,13 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the summary and all findings here")
     options = parser.parse_args()
-    from inference_kernels import check
-    from inference_kernels.files import write_json
+    from inference_kernels.check import dataset
+    from inference_kernels.core.files import write_json
 
-    state = check.check_root(options.root, options.definition, max(options.jobs, 1), progress)
+    state = dataset.check_root(options.root, options.definition, max(options.jobs, 1), progress)
     for finding in state.findings.items:
         print(finding.line())
-    result = check.summary(state)
+    result = dataset.summary(state)
     if options.json:
         write_json(options.json, result | {"findings": state.findings.to_json()})
     print_json(result)

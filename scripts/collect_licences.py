@@ -9,7 +9,8 @@ import argparse
 from importlib.metadata import distributions
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, run_main
+from inference_kernels.cli import print_json, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -24,8 +25,9 @@ def main() -> int:
     )
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="root whose file is written")
     options = parser.parse_args()
-    from inference_kernels import files, licences
-    from inference_kernels.errors import EnvironmentMissing
+    from inference_kernels.core import files
+    from inference_kernels.core.errors import EnvironmentMissing
+    from inference_kernels.pages import licences
 
     folders = []
     for environment in options.environments:

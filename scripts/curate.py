@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
+from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 COLUMNS = ["dropped", "definition", "count", "bytes", "reason"]
 
@@ -24,7 +25,8 @@ def main() -> int:
     mode.add_argument("--dry-run", action="store_true", help="print the plan, change nothing (the default)")
     mode.add_argument("--apply", action="store_true", help="change the tree")
     options = parser.parse_args()
-    from inference_kernels import curation, files
+    from inference_kernels.core import files
+    from inference_kernels.release import curation
 
     reasons = curation.retired_reasons(REPOSITORY) | curation.retired_reasons(options.root)
     plan = curation.make_plan(options.root, reasons)

@@ -9,7 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
+from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.release import diff
 
 COLUMNS = ["kind", "definition", "added", "removed", "changed", "details"]
 DETAIL_LIMIT = 120
@@ -27,16 +29,15 @@ def main() -> int:
     names = options.git or options.releases
     if len(names) != 2 or (options.git and options.releases):
         parser.error("pass two dataset roots, or --git OLD NEW")
-    from inference_kernels import files, release_diff, release_files
+    from inference_kernels.core import files
 
     old, new = (
-        release_diff.read_release(
-            release_files.from_git(options.repository, name) if options.git else release_files.from_folder(Path(name)),
-            name,
+        diff.read_release(
+            diff.from_git(options.repository, name) if options.git else diff.from_folder(Path(name)), name
         )
         for name in names
     )
-    changes = release_diff.compare_releases(old, new)
+    changes = diff.compare_releases(old, new)
     if changes:
         print_table(table_rows(changes), COLUMNS)
     else:
@@ -44,9 +45,9 @@ def main() -> int:
     result = {
         "old": names[0],
         "new": names[1],
-        "classes": [release_diff.class_counts(item) for item in (old, new)],
+        "classes": [diff.class_counts(item) for item in (old, new)],
         "differences": len(changes),
-    } | release_diff.counts(changes)
+    } | diff.counts(changes)
     if options.json:
         files.write_json(options.json, result | {"changes": [change.to_json() for change in changes]})
     print_json(result)

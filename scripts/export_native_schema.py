@@ -13,8 +13,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a schema is out of date")
     options = parser.parse_args()
-    from inference_kernels import native
-    from inference_kernels.files import write_text
+    from inference_kernels.core import native
+    from inference_kernels.core.files import write_text
 
     schemas = native.exported_schemas()
     stale = [path for path, text in schemas.items() if not path.exists() or path.read_text() != text]

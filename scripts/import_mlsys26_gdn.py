@@ -11,7 +11,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, progress, run_main
+from inference_kernels.cli import print_json, print_table, progress, run_main
+from inference_kernels.contest import source as contest_source
+from inference_kernels.core.layout import REPOSITORY
 
 COLUMNS = ["definition", "workloads", "expected", "bytes", "zero state", "inputs left out"]
 UNPINNED = "not stated: a local copy"
@@ -19,24 +21,23 @@ UNPINNED = "not stated: a local copy"
 
 def main() -> int:
     options = parse()
-    from inference_kernels import contest_download, contest_source
 
     revision = options.revision or (UNPINNED if options.source else contest_source.REVISION)
     tree = options.source or options.work_directory / f"dataset-{revision}"
     if not options.source:
-        contest_download.require_commit(revision)
+        contest_source.require_commit(revision)
         if options.dry_run:
             print_json(
                 {
                     "dry_run": True,
                     "dataset": contest_source.DATASET,
                     "revision": revision,
-                    "files": contest_download.PATTERNS,
+                    "files": contest_source.PATTERNS,
                     "folder": str(tree),
                 }
             )
             return 0
-        contest_download.download(revision, tree)
+        contest_source.download(revision, tree)
     sources = contest_source.read_tree(tree, options.output_root)
     print_table(source_rows(sources, contest_source.EXPECTED), COLUMNS)
     if options.dry_run:
@@ -110,18 +111,20 @@ def source_rows(sources: list[Any], expected: dict[str, int]) -> list[dict[str, 
 
 
 def convert_and_import(options: argparse.Namespace, tree: Path, revision: str, sources: list[Any]) -> int:
-    from inference_kernels import contest_import, files, importer
-    from inference_kernels.contest_source import EXPECTED, workload_digests
-    from inference_kernels.replay import require_device
-    from inference_kernels.run_folder import RunFolder
+    from inference_kernels.capture import importer
+    from inference_kernels.capture.run import RunFolder
+    from inference_kernels.contest import convert
+    from inference_kernels.contest.source import EXPECTED, workload_digests
+    from inference_kernels.core import files
+    from inference_kernels.core.replay import require_device
 
     require_device(options.device)
-    settings = contest_import.run_settings(
+    settings = convert.run_settings(
         options.output_root, revision, workload_digests(tree, options.output_root), list(EXPECTED)
     )
-    folder = options.work_directory / contest_import.run_name(settings)
+    folder = options.work_directory / convert.run_name(settings)
     run = RunFolder.open(folder, settings)
-    converted = contest_import.convert(sources, tree, run, options.device)
+    converted = convert.convert(sources, tree, run, options.device)
     receipts = list(progress(converted, len(sources), "convert", "workload"))
     if options.json:
         files.write_json(options.json, [receipt.__dict__ for receipt in receipts])

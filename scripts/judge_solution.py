@@ -9,18 +9,18 @@ of two made in turn. With --validation-only no baseline is needed.
 import argparse
 from pathlib import Path
 
-from inference_kernels import judge_cli
 from inference_kernels.cli import positive, print_json, print_table, run_main
+from inference_kernels.judge import options as judge_cli
 
 COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
 
 
 def main() -> int:
     options = parse()
-    from inference_kernels.definitions import load_definition
-    from inference_kernels.judge_duel import duels, find_baseline, verdict
-    from inference_kernels.judge_engine import benchmark
-    from inference_kernels.judge_solutions import read_candidate
+    from inference_kernels.core.definitions import load_definition
+    from inference_kernels.judge.benchmark import benchmark
+    from inference_kernels.judge.candidate import read_candidate
+    from inference_kernels.judge.duel import duels, find_baseline, verdict
 
     candidate = read_candidate(options.candidate, options.root, options.task)
     definition = load_definition(options.root, str(candidate.get("definition")))
@@ -41,8 +41,8 @@ def main() -> int:
 
 
 def show(pairs: list, result: dict) -> None:
-    from inference_kernels.judge_duel import one_duel_says_little, speedup
-    from inference_kernels.judge_report import number, troubles
+    from inference_kernels.judge.duel import one_duel_says_little, speedup
+    from inference_kernels.judge.report import number, troubles
 
     rows = []
     for one, other in pairs:

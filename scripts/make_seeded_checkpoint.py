@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.deepseek_checkpoint import deepseek_checkpoint
-from inference_kernels.image_checkpoint import image_pipeline
-from inference_kernels.ltx_checkpoint import ltx_pipeline
-from inference_kernels.qwen_checkpoint import qwen3_next_checkpoint, qwen_next_checkpoint
-from inference_kernels.seeded_checkpoint import write_checkpoint
+from inference_kernels.models.deepseek.checkpoint import deepseek_checkpoint
+from inference_kernels.models.gdn.checkpoint import qwen3_next_checkpoint
+from inference_kernels.models.image.checkpoint import image_pipeline
+from inference_kernels.models.ltx.checkpoint import ltx_pipeline
+from inference_kernels.models.qwen.checkpoint import qwen_next_checkpoint
+from inference_kernels.seeded.checkpoint import write_checkpoint
 
 # kind -> function of the number of transformer blocks.
 PIPELINES = {"image": image_pipeline, "ltx25": ltx_pipeline}

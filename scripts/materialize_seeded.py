@@ -4,7 +4,8 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, progress, run_main
+from inference_kernels.cli import print_json, progress, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -21,7 +22,7 @@ def main() -> int:
         "--all", action="store_true", help="also the expert banks of several GB (default: tensors up to 1 GiB)"
     )
     options = parser.parse_args()
-    from inference_kernels import materialize
+    from inference_kernels.seeded import materialize
 
     root = options.run or options.root
     files = (

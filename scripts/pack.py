@@ -4,8 +4,9 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels import pack
-from inference_kernels.cli import REPOSITORY, fail, run_main
+from inference_kernels.cli import fail, run_main
+from inference_kernels.core import pack
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:

@@ -10,9 +10,9 @@ import tarfile
 from pathlib import Path
 from typing import BinaryIO
 
+from inference_kernels.capture.run import files_below, read_manifest
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.materialize import run_generated_files
-from inference_kernels.run_folder import files_below, read_manifest
+from inference_kernels.seeded.materialize import run_generated_files
 
 
 class Parts:

@@ -9,7 +9,8 @@ torch. Needs Matplotlib
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, fail, run_main
+from inference_kernels.cli import fail, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -21,19 +22,19 @@ def main() -> int:
     parser.add_argument("--definition", metavar="NAME", help="only the shapes of this definition")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a figure is out of date")
     options = parser.parse_args()
-    from inference_kernels import figures
-    from inference_kernels.definitions import require_dataset
-    from inference_kernels.figure_canvas import require_matplotlib
+    from inference_kernels.core.definitions import require_dataset
+    from inference_kernels.pages.figures import write
+    from inference_kernels.pages.figures.canvas import require_matplotlib
 
     require_matplotlib(exact=options.check)
     require_dataset(options.root)
     output = options.output or options.root / "docs" / "figures"
     if options.check:
-        differences = figures.figure_differences(options.root, output, options.definition)
+        differences = write.figure_differences(options.root, output, options.definition)
         for difference in differences:
             fail(difference.line())
         return 1 if differences else 0
-    for path in figures.write_figures(options.root, output, options.definition):
+    for path in write.write_figures(options.root, output, options.definition):
         print(path)
     return 0
 

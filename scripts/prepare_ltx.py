@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prepare the licensed original weights of LTX-2.5 for the engine: verify, convert, load strictly.
 
-Download the distribution after accepting its licence. The manifest: inference_kernels/ltx_prepare.py.
+Download the distribution after accepting its licence. The manifest: inference_kernels/models/ltx/prepare.py.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.ltx_prepare import CONVERTER_COMMIT, PATH_MUST_CONTAIN, Plan, prepare, read_manifest
+from inference_kernels.models.ltx.prepare import CONVERTER_COMMIT, PATH_MUST_CONTAIN, Plan, prepare, read_manifest
 
 
 def parse() -> argparse.Namespace:

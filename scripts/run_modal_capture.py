@@ -10,11 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
-from inference_kernels.ltx_hooks import MODALITIES
-from inference_kernels.modal_plan import Choices, Plan
-from inference_kernels.modal_retrieve import Selection
-from inference_kernels.modal_spec import CONTAINER_BASE, ENGINE_IMAGE, MODELS, code_digest
+from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.cloud.plan import Choices, Plan
+from inference_kernels.cloud.retrieve import Selection
+from inference_kernels.cloud.spec import CONTAINER_BASE, ENGINE_IMAGE, MODELS, code_digest
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.models.ltx.hooks import MODALITIES
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 MANIFEST = Path("results/ltx-2.5-manifest.json")
@@ -157,10 +158,10 @@ def choices(arguments: argparse.Namespace) -> Choices:
 
 def make_runner(arguments: argparse.Namespace, plan: Plan):
     if arguments.runner == "local":
-        from inference_kernels.modal_local import LocalRunner
+        from inference_kernels.cloud.local import LocalRunner
 
         return LocalRunner(arguments.local_root, plan.job_name)
-    from inference_kernels.modal_client import ModalRunner, load_client
+    from inference_kernels.cloud.modal_client import ModalRunner, load_client
 
     return ModalRunner(load_client(), arguments.image, arguments.hub_secret)
 
@@ -189,9 +190,9 @@ def main() -> int:
     plan = Plan(choices(arguments))
     if arguments.dry_run:
         return show(plan)
-    from inference_kernels import modal_capture
+    from inference_kernels.cloud import run
 
-    action = modal_capture.retrieve_only if arguments.retrieve_only else modal_capture.run
+    action = run.retrieve_only if arguments.retrieve_only else run.run
     target = REPOSITORY / "results" / "capture" / arguments.name
     selection = Selection(tuple(arguments.batch_sizes), arguments.context_endpoints)
     print_json(

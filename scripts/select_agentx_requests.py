@@ -39,9 +39,9 @@ def main() -> int:
         arguments.error(f"--trace-revision {revision!r}: write the 40 hexadecimal digits of a commit")
     if options.published and (revision or options.dataset):
         arguments.error("--dataset and --trace-revision belong to --trace")
-    from inference_kernels.agentx_corpus import Selection, identify, select_from
-    from inference_kernels.agentx_reconstruct import published_shapes
-    from inference_kernels.agentx_shapes import SHAPES, write_shapes
+    from inference_kernels.agentx.corpus import Selection, identify, select_from
+    from inference_kernels.agentx.published import published_shapes
+    from inference_kernels.agentx.shapes import SHAPES, write_shapes
 
     if options.published:
         selection = Selection(published_shapes(), [], [])

@@ -9,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from inference_kernels.capture.run import RunFolder, read_manifest
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.files import write_json
-from inference_kernels.llm_agentx import served_profile
-from inference_kernels.llm_summary import document, replay_calls
-from inference_kernels.run_folder import RunFolder, read_manifest
+from inference_kernels.core.files import write_json
+from inference_kernels.engine.agentx import served_profile
+from inference_kernels.engine.summary import document, replay_calls
 
 
 def parser() -> argparse.ArgumentParser:

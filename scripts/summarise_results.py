@@ -4,7 +4,8 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, run_main
+from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -24,8 +25,8 @@ def main() -> int:
         help="JSON lines (default: the summary that the documents cite)",
     )
     options = parser.parse_args()
-    from inference_kernels.baselines import HEADER, SUMMARY, cells, summarise
-    from inference_kernels.files import json_line, write_text
+    from inference_kernels.core.files import json_line, write_text
+    from inference_kernels.pages.baselines import HEADER, SUMMARY, cells, summarise
 
     output = options.output or REPOSITORY / SUMMARY
     rows = summarise(options.reports)

@@ -14,8 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cli import REPOSITORY, positive, print_json, progress, run_main
-from inference_kernels.hub_client import DEFAULT_REPOSITORY, check_repository
+from inference_kernels.cli import positive, print_json, progress, run_main
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.hub import publish as hub_publish
+from inference_kernels.hub import pull as hub_pull
+from inference_kernels.hub.client import DEFAULT_REPOSITORY, check_repository
 
 
 def main() -> int:
@@ -119,9 +122,9 @@ def add_publish(parser: argparse.ArgumentParser) -> None:
 
 
 def pull(options: argparse.Namespace) -> int:
-    from inference_kernels import hub_client, hub_publish, hub_pull
-    from inference_kernels.definitions import require_dataset
-    from inference_kernels.hub_select import Selection
+    from inference_kernels.core.definitions import require_dataset
+    from inference_kernels.hub import pull as hub_pull
+    from inference_kernels.hub.select import Selection
 
     selection = Selection(tuple(options.definition), tuple(options.classes), tuple(options.workload), options.max_bytes)
     state, patience = hub_pull.Checkout(options.root, None), waits(options)
@@ -129,7 +132,7 @@ def pull(options: argparse.Namespace) -> int:
         require_dataset(options.root)
         chosen, fetches = hub_pull.plan_tensors(state, selection)
         return finish(state.findings, {"dry_run": True} | hub_pull.summary(chosen, fetches))
-    reader = hub_client.open_reader(options.repository)
+    reader = hub_pull.open_reader(options.repository)
     commit, state.remote = hub_publish.listing(reader, options.revision, patience, tell)
     records = 0
     for group in hub_pull.plan_records(state) if hub_pull.needs_records(options.root) else []:
@@ -147,18 +150,20 @@ def pull(options: argparse.Namespace) -> int:
 
 
 def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> int:
-    from inference_kernels import hub_pull
+    from inference_kernels.hub import pull as hub_pull
 
     done = hub_pull.fetch_all(reader, commit, state, fetches, waits(options), tell, options.jobs)
     return sum(1 for _ in progress(done, len(fetches), "pull"))
 
 
 def publish(options: argparse.Namespace) -> int:
-    from inference_kernels import files, hub_client, hub_files, hub_publish, hub_verify
-    from inference_kernels.hub_ledger import Ledger
+    from inference_kernels.core import files
+    from inference_kernels.hub import files as hub_files
+    from inference_kernels.hub import verify as hub_verify
+    from inference_kernels.hub.ledger import Ledger
 
     if not options.dry_run:
-        writer = hub_client.open_writer(options.repository)
+        writer = hub_publish.open_writer(options.repository)
     found = hub_publish.publishable(options.root, options.repository)
     for error in hub_files.damaged(found, options.jobs):
         raise error
@@ -170,7 +175,7 @@ def publish(options: argparse.Namespace) -> int:
         for batch in plan.batches:
             print(batch.describe())
         return finish(plan.findings, {"dry_run": True} | plan.summary())
-    reader, patience = hub_client.open_reader(options.repository), waits(options)
+    reader, patience = hub_pull.open_reader(options.repository), waits(options)
     _, remote = hub_publish.listing(reader, "main", patience, tell)
     plan = hub_publish.make_plan(found, remote, *limits)
     if not plan.findings.count("error"):
@@ -181,21 +186,21 @@ def publish(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    from inference_kernels import hub_client, hub_publish, hub_verify
-    from inference_kernels.findings import Findings
+    from inference_kernels.core.findings import Findings
+    from inference_kernels.hub import verify as hub_verify
 
     found, findings = hub_publish.publishable(options.root, options.repository), Findings()
     result: dict[str, Any] = {"files": len(found), "bytes": sum(item.size for item in found)}
     if options.dry_run:
         return finish(findings, {"dry_run": True} | result)
-    reader = hub_client.open_reader(options.repository)
+    reader = hub_pull.open_reader(options.repository)
     commit, remote = hub_publish.listing(reader, options.revision, waits(options), tell)
     hub_verify.verify(found, remote, options.jobs, findings)
     return finish(findings, result | {"commit": commit, "on_the_hub": len(remote)})
 
 
 def waits(options: argparse.Namespace) -> Any:
-    from inference_kernels.hub_retry import Patience
+    from inference_kernels.hub.retry import Patience
 
     return Patience(attempts=options.attempts, batch_s=options.batch_seconds)
 

@@ -9,7 +9,9 @@ import os
 import time
 from pathlib import Path
 
-from inference_kernels.cli import REPOSITORY, print_json, print_table, progress, run_main
+from inference_kernels.cli import print_json, print_table, progress, run_main
+from inference_kernels.core import replay
+from inference_kernels.core.layout import REPOSITORY
 
 
 def main() -> int:
@@ -17,7 +19,8 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     parser.add_argument("--device", help="device of the replay (default: cuda if there is one, else cpu)")
     options = parser.parse_args()
-    from inference_kernels import check, materialize, replay, report
+    from inference_kernels.check import dataset
+    from inference_kernels.seeded import materialize
 
     started = time.monotonic()
     device = options.device or default_device()
@@ -26,16 +29,16 @@ def main() -> int:
     limit = float("inf") if device.startswith("cuda") else materialize.SIZE_LIMIT
     files = [item for item in materialize.generated_files(options.root) if item.recipe.nbytes <= limit]
     list(progress(materialize.materialize(options.root, files), len(files), "materialize"))
-    state = check.check_root(options.root, None, os.cpu_count() or 1, progress)
+    state = dataset.check_root(options.root, None, os.cpu_count() or 1, progress)
     for finding in state.findings.items:
         if finding.level != "note":
             print(finding.line())
     total = replay.count_workloads(options.root)
     results = list(progress(replay.replay_root(options.root, device), total, "replay", "workload"))
-    print_table(report.replay_rows(results), report.REPLAY_COLUMNS)
-    for line in report.replay_troubles(results):
+    print_table(replay.replay_rows(results), replay.REPLAY_COLUMNS)
+    for line in replay.replay_troubles(results):
         print(line)
-    checked, replayed = check.summary(state), report.replay_counts(results)
+    checked, replayed = dataset.summary(state), replay.replay_counts(results)
     failed = checked["errors"] + replayed["failed"]
     print_json(
         {

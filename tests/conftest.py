@@ -21,7 +21,7 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def definition():
     """definition(name) -> the dictionary of a definition of this repository, live or retired."""
-    from inference_kernels.definitions import definition_files, read_definition
+    from inference_kernels.core.definitions import definition_files, read_definition
 
     files = definition_files(REPOSITORY) + definition_files(REPOSITORY, "retired/definitions")
     by_name = {path.stem: path for path in files}
@@ -31,6 +31,25 @@ def definition():
 @pytest.fixture(scope="session")
 def reference(definition):
     """reference(name) -> the packed reference as a callable."""
-    from inference_kernels.definitions import compile_reference
+    from inference_kernels.core.definitions import compile_reference
 
     return lambda name: compile_reference(definition(name))
+
+
+@pytest.fixture(autouse=True)
+def no_torch(request, monkeypatch):
+    """Tests marked `no_torch` need none: importing it fails while they run."""
+    if request.node.get_closest_marker("no_torch"):
+        monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.fixture(scope="session")
+def engine(request):
+    """The pinned engine's source; without it the test is skipped, and says why."""
+    from helpers.engine_source import Source, installed, wheel
+
+    place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))
+    if isinstance(place, str):
+        print(place)
+        pytest.skip(place)
+    return Source(place)

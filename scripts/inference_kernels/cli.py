@@ -9,12 +9,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import DatasetError, EnvironmentMissing
+from inference_kernels.core.errors import DatasetError, missing_package
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 Item = TypeVar("Item")
 
 OS_REMEDIES = {
@@ -62,15 +60,6 @@ def positive(text: str) -> int:
 def fail(message: str, code: int = 2) -> int:
     sys.stderr.write(f"error: {message}\n")
     return code
-
-
-def missing_package(name: str) -> EnvironmentMissing:
-    return EnvironmentMissing(
-        expected=f"the Python package {name}",
-        found="not installed",
-        where=sys.executable,
-        remedy="run `make install` and use .venv/bin/python",
-    )
 
 
 def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") -> Iterator[Item]:

@@ -7,14 +7,14 @@ this file and calls `register` in the launcher and in every spawned worker.
 import importlib
 import multiprocessing
 
-from inference_kernels.recorder import Recorder
+from inference_kernels.capture.recorder import Recorder
 
 HOOKS = {
-    "image": "inference_kernels.image_hooks",
-    "ltx25": "inference_kernels.ltx_hooks",
-    "deepseek41": "inference_kernels.deepseek_hooks",
-    "qwen-next": "inference_kernels.qwen_hooks",
-    "qwen3-next-gdn": "inference_kernels.gdn_hooks",
+    "image": "inference_kernels.models.image.hooks",
+    "ltx25": "inference_kernels.models.ltx.hooks",
+    "deepseek41": "inference_kernels.models.deepseek.hooks",
+    "qwen-next": "inference_kernels.models.qwen.hooks",
+    "qwen3-next-gdn": "inference_kernels.models.gdn.hooks",
 }
 
 

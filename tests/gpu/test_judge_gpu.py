@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import judge_toy
-import toy
-from inference_kernels.definitions import load_definition
-from inference_kernels.judge_docs import hostile_source, read_corpus
-from inference_kernels.judge_duel import duel, verdict
-from inference_kernels.judge_engine import Judge, Options, benchmark
-from inference_kernels.judge_gpu import gpu_state, nvidia_smi, parse_listing, resolve
-from inference_kernels.judge_run import NUMERIC, Limits
-from inference_kernels.tensors import PIECE_BYTES, load_tensor, save_tensor
+from helpers import judge_toy, toy
+from inference_kernels.core.definitions import load_definition
+from inference_kernels.core.tensors import PIECE_BYTES, load_tensor, save_tensor
+from inference_kernels.judge.bench import NUMERIC, Limits
+from inference_kernels.judge.benchmark import benchmark
+from inference_kernels.judge.duel import duel, verdict
+from inference_kernels.judge.gpu import gpu_state, nvidia_smi, parse_listing, resolve
+from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.pages.judge import hostile_source, read_corpus
 
 REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
 pytestmark = [
@@ -93,7 +93,7 @@ def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path, timed):
 
 
 def test_a_late_host_is_not_timed():
-    from inference_kernels.judge_cuda import CudaDevice
+    from inference_kernels.judge.worker.device import CudaDevice
 
     device, values = CudaDevice(), torch.zeros(2**18, device="cuda")
     replay, _ = device.capture(lambda: values.add_(1), 3)
@@ -109,7 +109,7 @@ def test_a_late_host_is_not_timed():
 
 
 def test_reading_24_mb_takes_longer_from_a_cold_cache():
-    from inference_kernels.judge_cuda import CudaDevice
+    from inference_kernels.judge.worker.device import CudaDevice
 
     device = CudaDevice()
     overhead = device.launch_overhead_ns()
@@ -122,7 +122,7 @@ def test_reading_24_mb_takes_longer_from_a_cold_cache():
 
 
 def test_the_window_is_pinned_and_carries_device_tensors():
-    from inference_kernels.judge_window import WINDOW_BYTES, Window, create_window, window_fulls
+    from inference_kernels.judge.window import WINDOW_BYTES, Window, create_window, window_fulls
 
     window = Window(create_window(), "cuda")
     assert window.pinned
@@ -142,7 +142,7 @@ def test_a_file_reaches_the_gpu_byte_for_byte(tmp_path):
 
 
 def test_poisoned_memory_reaches_fresh_tensors():
-    from inference_kernels.judge_cuda import CudaDevice
+    from inference_kernels.judge.worker.device import CudaDevice
 
     device = CudaDevice()
     for size in (512, 3 * 2**20):

@@ -26,7 +26,7 @@ FAMILIES = [
 CASES = [
     (family, name)
     for family in FAMILIES
-    for name in sorted({row[0] for row in importlib.import_module(f"cpu.mutations_{family}").MUTATIONS})
+    for name in sorted({row[0] for row in importlib.import_module(f"helpers.mutations.{family}").MUTATIONS})
 ]
 
 
@@ -51,6 +51,6 @@ def test_reference_on_cuda(family, name, precision, reference):
     """With "medium" the caller allows TF32 and BF16 inside float32 products; the reference must not use them."""
     torch.set_float32_matmul_precision(precision)
     try:
-        importlib.import_module(f"cpu.test_{family}").check_oracle(name, OnCuda(reference(name)))
+        importlib.import_module(f"references.test_{family}").check_oracle(name, OnCuda(reference(name)))
     finally:
         torch.set_float32_matmul_precision("highest")

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toy_tree import Tree
 
-import toy
-from commands import command, process, require_one_line
+from helpers import toy
+from helpers.commands import command, process, require_one_line
+from helpers.toy_tree import Tree
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,11 @@
 import shutil
 from pathlib import Path
 
-import corrupt_blobs
-import corrupt_definitions
-import corrupt_records
 import pytest
-from toy_tree import Tree
 
-import toy
-from commands import command
+from helpers import corrupt_blobs, corrupt_definitions, corrupt_records, toy
+from helpers.commands import command
+from helpers.toy_tree import Tree
 
 TABLES = corrupt_blobs.CASES + corrupt_records.CASES + corrupt_definitions.CASES
 

@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import killed
 import pytest
 
-import toy
-from commands import command, require_one_line
+from helpers import killed, toy
+from helpers.commands import command, require_one_line
 
 OTHER = "toy_other"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import toy
-from commands import command, require_one_line
-from inference_kernels.files import write_json
-from inference_kernels.hashing import sha256_file
-from inference_kernels.lfs import FIRST_LINE
+from helpers import toy
+from helpers.commands import command, require_one_line
+from inference_kernels.core.files import write_json
+from inference_kernels.core.hashing import sha256_file
+from inference_kernels.core.layout import FIRST_LINE
 
 
 class Run:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import toy
-from commands import SCRIPTS, Result, command, require_one_line
-from inference_kernels import files
+from helpers import toy
+from helpers.commands import SCRIPTS, Result, command, require_one_line
+from inference_kernels.core import files
 
 # A mount namespace of its own: the mounts end with the process, even if it is killed.
 NAMESPACE = ["unshare", "--map-root-user", "--mount"]

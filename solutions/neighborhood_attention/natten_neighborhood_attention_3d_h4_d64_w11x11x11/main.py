@@ -5,7 +5,7 @@ already.
 sm_90 uses its Hopper kernels (tiles of 4x4x4 queries and 4x4x8 keys, among those it offers for head size 64),
 sm_100 its Blackwell kernels, other devices what NATTEN picks; neither is run here.
 Run on an H200 (torch 2.14.1) with a build of NATTEN's Hopper kernels for this head size alone
-(scripts/build_natten.py): passes the starter workload, at 32 heads, and the larger captured ones of all four
+(benchmarks/natten_build.py): passes the starter workload, at 32 heads, and the larger captured ones of all four
 windows.
 """
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from inference_kernels import compare
+from inference_kernels.core import compare
 
 TRICK = True
 

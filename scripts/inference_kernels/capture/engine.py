@@ -1,0 +1,79 @@
+"""The engine as a capture sees it: its plugin, its output, its failures, the machine."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.errors import CaptureError, EnvironmentMissing
+from inference_kernels.core.layout import REPOSITORY
+
+PLUGIN = "inference_kernels_capture"
+
+
+def describe_hardware(device: str) -> dict[str, Any]:
+    if device == "cpu":
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        return {"device": "cpu", "name": models[0] if models else "unknown", "cores": os.cpu_count()}
+    import torch
+
+    if not torch.cuda.is_available():
+        raise EnvironmentMissing(
+            expected="a CUDA device",
+            found="none",
+            where="torch.cuda",
+            remedy="use --device cpu, or a machine with a GPU",
+        )
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "device": "cuda",
+        "name": properties.name,
+        "cuda": torch.version.cuda,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+    }
+
+
+PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
+
+
+STUBS = PLUGIN_FOLDER / "cpu_stubs"
+
+
+Report = Callable[[str], None]
+
+
+@contextmanager
+def engine_failures(log: Path) -> Iterator[None]:
+    """Any exception of the engine becomes a CaptureError that names its log."""
+    try:
+        yield
+    except Exception as error:
+        message = str(error).strip().splitlines()
+        raise CaptureError(
+            expected="an engine that starts and answers",
+            where="SGLang",
+            remedy=f"see {log}",
+            found=f"{type(error).__name__}: {message[0] if message else ''}",
+        ) from error
+
+
+@contextmanager
+def engine_output(path: Path) -> Iterator[Any]:
+    """Send what this process and its children print to `path`; yields a stream to the real stderr."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saved = [os.dup(descriptor) for descriptor in (1, 2)]
+    with open(path, "ab") as log, os.fdopen(os.dup(2), "w") as console:
+        sys.stdout.flush()
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        try:
+            yield console
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for descriptor, original in zip((1, 2), saved):
+                os.dup2(original, descriptor)
+                os.close(original)

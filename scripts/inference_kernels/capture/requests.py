@@ -1,0 +1,136 @@
+"""Requests of the seeded captures: prompts by an integer rule, groups of them, forward passes to keep.
+
+The small cases fill the starter slice, so they have few rows and few pages; the large ones are captured and
+validated on the GPU host and come back as a summary. Standard library only.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# Forward passes to keep, from 0: "prefill", "decode" (of all requests) or "decode N" (of N of them) ->
+# definition -> numbers. Each of the three is counted on its own.
+Keep = dict[str, dict[str, list[int]]]
+TOKEN_RULE = (
+    "arithmetic-v2: id = 3 + (7 i^2 + 613 (2 s + 1) i + 7919 s + 1009 floor(i / m)) mod m, s the prompt's number"
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens by the rule above. number: s, different for prompts that share nothing. length: tokens.
+
+    start: the first `start` tokens are those of prompt `start_of`. image: put image tokens at positions 2 to
+    5.
+    """
+
+    number: int
+    length: int
+    start: int = 0
+    start_of: int = 0
+    image: bool = False
+
+    def tokens(self, vocabulary: int, image_token: int | None) -> list[int]:
+        """The ids, all of them from 3 to below `vocabulary`, which excludes special tokens."""
+        ids = [_token(i, self.start_of if i < self.start else self.number, vocabulary - 3) for i in range(self.length)]
+        if self.image:
+            ids[2:6] = [image_token] * 4
+        return ids
+
+
+def _token(i: int, number: int, modulus: int) -> int:
+    # The last term keeps a prompt longer than the modulus from repeating itself, which would make ties.
+    return 3 + (7 * i * i + 613 * (2 * number + 1) * i + 7919 * number + 1009 * (i // modulus)) % modulus
+
+
+@dataclass(frozen=True)
+class Case:
+    """Requests that are submitted together after a flush, and a request before them that fills the cache.
+
+    output_tokens: of every request, or of each one. cached: smallest and largest number of prompt tokens that
+    may come from the cache, for every request.
+    """
+
+    prompts: tuple[Prompt, ...]
+    keep: Keep
+    output_tokens: int | tuple[int, ...] = 4
+    predecessor: Prompt | None = None
+    cached: tuple[int, int] = (0, 0)
+    default: bool = True
+
+    @property
+    def outputs(self) -> list[int]:
+        """Tokens to generate for each prompt."""
+        if isinstance(self.output_tokens, int):
+            return [self.output_tokens] * len(self.prompts)
+        return list(self.output_tokens)
+
+
+Steps = dict[int, list[str]]
+
+
+def keep(prefill: Steps | None = None, decode: Steps | None = None, some: dict[int, Steps] | None = None) -> Keep:
+    """`Keep` from the definitions of each forward pass; `some`: decode passes of so many of the requests."""
+    parts = {"prefill": prefill, "decode": decode}
+    parts |= {f"decode {count}": steps for count, steps in (some or {}).items()}
+    result: Keep = {}
+    for phase, steps in parts.items():
+        for step, names in (steps or {}).items():
+            for name in names:
+                result.setdefault(phase, {}).setdefault(name, []).append(step)
+    return result
+
+
+SPAN_RULE = (
+    "span-v1: block -> 64 tokens of the authored text, read as a circle, from the position SHA-256"
+    "(session, NUL, block id), first 8 bytes big-endian, mod the text's number of tokens"
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything fixed about a capture. flags: of `sglang.Engine`. layers: layer to capture, by definition.
+
+    seeded: the checkpoint is one of `make_seeded_checkpoint.py`.
+    substitutions: keys of `hopper_routes.SUBSTITUTIONS`, applied on GPUs of compute capability 9.x only.
+    blackwell_environment: variables that select the same formats where the GPU supports them.
+    tokens: ids of prompts lie in 3 .. tokens - 1. ties: definitions whose selection may differ by near-ties.
+
+    For AgentX cases only: checkpoint: repository of the pinned checkpoint (no published source prints its
+    revision). phases: definitions to keep in prefill and in decode. page_size: of the prefix cache, in
+    tokens. hit_slack: tokens by which a cache hit may stay below the whole pages of a shared prefix.
+    """
+
+    layers: dict[str, int]
+    flags: dict[str, Any]
+    seeded: bool = False
+    cases: dict[str, Case] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    blackwell_environment: dict[str, str] = field(default_factory=dict)
+    substitutions: tuple[str, ...] = ()
+    tokens: int = 0
+    image_token: int | None = None
+    ties: tuple[str, ...] = ()
+    prompt_rule: str = TOKEN_RULE
+    checkpoint: str = ""
+    phases: dict[str, list[str]] = field(default_factory=dict)
+    page_size: int = 1
+    hit_slack: int = 0
+
+
+EAGER = {
+    "skip_tokenizer_init": True,
+    "enable_multimodal": False,
+    "cuda_graph_backend_decode": "disabled",
+    "cuda_graph_backend_prefill": "disabled",
+    "disable_overlap_schedule": True,
+    "skip_server_warmup": True,
+    "watchdog_timeout": 3600,
+    "random_seed": 0,
+    "log_level": "info",
+}
+
+
+def expected_definitions(profile: Profile, cases: list[str]) -> list[str]:
+    """Definitions of which the cases must yield at least one call, in the profile's order."""
+    wanted = {name for case in cases for steps in profile.cases[case].keep.values() for name in steps}
+    return [name for name in profile.layers if name in wanted]

@@ -1,0 +1,157 @@
+"""Files written so that a kill never leaves a half-written one under its final name; canonical JSON."""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from inference_kernels.core.errors import SchemaError
+
+# How the names of temporary files start, so that those of a killed writer are recognised.
+LEFTOVER = ".tmp-"
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; on success fsync it and rename it to `path`.
+
+    An exception, or a kill at any moment, leaves `path` as it was; a kill leaves the temporary file, too
+    (`remove_leftovers`).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=LEFTOVER, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.filename = error.filename or str(path)  # a failed write does not say where
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut (POSIX: fsync of the directory)."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with atomic_writer(path) as stream:
+        stream.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Indented JSON with a final newline; keys stay in the order given."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> None:
+    write_text(path, "".join(json_line(row) + "\n" for row in rows))
+
+
+def json_line(value: Any) -> str:
+    """One JSONL line: compact, keys in the order given, no NaN or infinity."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+
+
+def canonical_json(value: Any) -> str:
+    """The one byte sequence for equal values: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Delete the temporary files that killed writers left below `folder`; return how many."""
+    leftovers = [path for path in folder.rglob(f"{LEFTOVER}*") if path.is_file()]
+    for path in leftovers:
+        path.unlink()
+    return len(leftovers)
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Parse JSON strictly: duplicate keys, NaN, infinities and endless nesting are refused with `where`."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(
+            expected="valid JSON",
+            found=str(error),
+            where=where,
+            remedy="restore the file from version control or write it again",
+        ) from error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        repeated = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
+        raise ValueError(f"repeated key {repeated[0]!r}")
+    return result
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError as error:
+        raise SchemaError(
+            expected="a file", found="nothing", where=str(path), remedy="check the path and the checkout"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            expected="UTF-8 text", found=str(error), where=str(path), remedy="restore the file from version control"
+        ) from error
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a JSONL text. Only a newline ends one; `splitlines` would cut at U+2028 in a prompt."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def read_json(path: Path) -> Any:
+    return parse_json(read_text(path), str(path))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise SchemaError(
+            expected="a JSON object",
+            found=type(value).__name__,
+            where=str(path),
+            remedy="restore the file from version control",
+        )
+    return value
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict]]:
+    """Yield (line number from 1, object); blank lines are refused, as the native loader does."""
+    for number, line in enumerate(lines(read_text(path)), 1):
+        value = parse_json(line, f"{path}:{number}")
+        if not isinstance(value, dict):
+            raise SchemaError(
+                expected="one JSON object a line",
+                found=type(value).__name__,
+                where=f"{path}:{number}",
+                remedy="remove or repair the line",
+            )
+        yield number, value

@@ -1,0 +1,41 @@
+"""Findings of a check: collected, never raised, printed one a line."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from inference_kernels.core.errors import DatasetError
+
+LEVELS = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """level: error (the data is wrong), warning (look at it), note (expected in a partial checkout)."""
+
+    level: str
+    where: str
+    expected: str
+    found: str
+    remedy: str
+
+    def line(self) -> str:
+        return f"{self.level} {self.where}: expected {self.expected}; found {self.found}; {self.remedy}"
+
+
+@dataclass
+class Findings:
+    """A growing list; `add_error` takes the library's exceptions as they are."""
+
+    items: list[Finding] = field(default_factory=list)
+
+    def add(self, level: str, where: str, expected: str, found: str, remedy: str) -> None:
+        self.items.append(Finding(level, str(where), expected, found, remedy))
+
+    def add_error(self, error: DatasetError) -> None:
+        self.add("error", error.where, error.expected, error.found, error.remedy)
+
+    def count(self, level: str) -> int:
+        return sum(item.level == level for item in self.items)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(item) for item in self.items]

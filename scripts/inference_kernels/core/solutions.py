@@ -1,0 +1,107 @@
+"""Solutions: where they lie, how one is read, what can be said against one without importing it."""
+
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.errors import NotFound, SchemaError
+from inference_kernels.core.files import read_json
+from inference_kernels.core.schema import native_errors, parameter_count, unknown_keys
+
+FLAG = "destination_passing_style"
+
+
+PYTHON_LANGUAGES = ("python", "triton", "tilelang")
+
+
+def solution_errors(
+    solution: dict[str, Any], path: Path, definitions: dict[str, dict], where: str
+) -> list[SchemaError]:
+    """All that is wrong with one solution; its definition must be among `definitions`."""
+    errors = unknown_keys("solution", solution, where) + native_errors("solution", solution, where)
+    if errors:
+        return errors
+    definition = definitions.get(solution["definition"])
+    if definition is None:
+        return [
+            SchemaError(
+                expected="the solution of a known definition",
+                found=solution["definition"],
+                where=where,
+                remedy="correct `definition`",
+            )
+        ]
+    if (path.parent.name, path.stem) != (definition["op_type"], solution["name"]):
+        errors.append(
+            SchemaError(
+                expected=f"the file {definition['op_type']}/{solution['name']}.json",
+                found=f"{path.parent.name}/{path.name}",
+                where=where,
+                remedy="move the file",
+            )
+        )
+    return errors + interface_errors(solution, definition, where)
+
+
+def interface_errors(solution: dict[str, Any], definition: dict, where: str) -> list[SchemaError]:
+    """How the entry point is called: the flag is written, and the parameters are those it asks for."""
+    if FLAG not in solution["spec"]:
+        faults = [(f"spec.{FLAG}", "none: its default is true", "always write it")]
+    elif solution["spec"]["language"] in PYTHON_LANGUAGES:
+        faults = _parameter_faults(solution, definition)
+    else:
+        faults = []
+    return [
+        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
+    ]
+
+
+def _parameter_faults(solution: dict[str, Any], definition: dict) -> list[tuple[str, str, str]]:
+    file, _, function = solution["spec"]["entry_point"].partition("::")
+    sources = {item["path"]: item["content"] for item in solution["sources"]}
+    if file not in sources:
+        return [(f"the entry file {file} among the sources", ", ".join(sources), "correct `entry_point`")]
+    style = solution["spec"][FLAG]
+    wanted = len(definition["inputs"]) + (len(definition["outputs"]) if style else 0)
+    count = parameter_count(sources[file], function)
+    if count in (None, wanted):
+        return []
+    return [
+        (
+            f"{wanted} parameters of {function}, as {FLAG} {str(style).lower()} asks",
+            str(count),
+            "take the inputs (and outputs) in the definition's order, or correct the flag",
+        )
+    ]
+
+
+def solution_files(root: Path) -> list[Path]:
+    return sorted((root / "solutions").glob("*/*.json"))
+
+
+def read_solution(path: Path) -> dict[str, Any]:
+    """A native Solution JSON as a dictionary; NotFound, or SchemaError if it is not one."""
+    if not path.exists():
+        raise NotFound(expected="a solution", found="nothing", where=str(path), remedy="check the path")
+    solution = read_json(path)
+    if not isinstance(solution, dict):
+        raise SchemaError(
+            expected="a JSON object", found=type(solution).__name__, where=str(path), remedy="pass a native Solution"
+        )
+    return solution
+
+
+def find_solutions(root: Path, name: str | None, definition: str | None) -> list[dict[str, Any]]:
+    """The repository's solutions, narrowed by solution and definition name; NotFound if none is left."""
+    every = [read_solution(path) for path in solution_files(root)]
+    chosen = [
+        item for item in every if name in (None, item.get("name")) and definition in (None, item.get("definition"))
+    ]
+    if not chosen:
+        known = ", ".join(sorted(str(item.get("name")) for item in every)) or "none"
+        raise NotFound(
+            expected=f"a solution{f' named {name}' if name else ''}{f' of {definition}' if definition else ''}",
+            found=f"among: {known}",
+            where=str(root / "solutions"),
+            remedy="check the name",
+        )
+    return chosen

@@ -1,0 +1,186 @@
+"""Publishing: what is missing on the Hub goes there in batches, tensors first and records last."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.files import read_text
+from inference_kernels.core.findings import Findings
+from inference_kernels.core.layout import BLOB
+from inference_kernels.core.records import read_captures
+from inference_kernels.hub.card import card_text
+from inference_kernels.hub.client import HubBusy, HubError, Reader, RemoteFile, Writer
+from inference_kernels.hub.files import CARD, LocalFile, check_limits, local_files, stage
+from inference_kernels.hub.ledger import Ledger
+from inference_kernels.hub.retry import Patience, Tell, run_limited, with_retries
+
+# More files in one commit are answered with time-outs,
+# https://github.com/huggingface/huggingface_hub/issues/3071
+BATCH_FILES = 100
+BATCH_BYTES = 5 * 10**9
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One commit. copies: (source, target) of content that the Hub has at another path."""
+
+    stage: int
+    files: tuple[LocalFile, ...] = ()
+    copies: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(item.size for item in self.files)
+
+    def describe(self) -> str:
+        first = self.files[0].path if self.files else self.copies[0][1]
+        return f"{len(self.files)} files of {self.size:,} bytes, {len(self.copies)} copies, from {first}"
+
+
+@dataclass
+class Plan:
+    """What a publication sends. remote: None if it was not compared with the Hub."""
+
+    files: list[LocalFile]
+    batches: list[Batch]
+    findings: Findings
+    remote: dict[str, RemoteFile] | None = None
+    sent: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "files": len(self.files),
+            "bytes": sum(item.size for item in self.files),
+            "batches": len(self.batches),
+            "to_send": sum(len(batch.files) for batch in self.batches),
+            "to_send_bytes": sum(batch.size for batch in self.batches),
+            "copies": sum(len(batch.copies) for batch in self.batches),
+            "compared_with_hub": self.remote is not None,
+            "commits": self.sent,
+            "errors": self.findings.count("error"),
+            "warnings": self.findings.count("warning"),
+        }
+
+
+def publishable(root: Path, repository: str) -> list[LocalFile]:
+    """The card and all published files in the order of sending."""
+    text = card_text(root, (record["class"] for record in read_captures(root)), repository)
+    return sorted([*local_files(root), LocalFile(CARD, text.encode())], key=lambda item: (stage(item.path), item.path))
+
+
+def make_plan(
+    files: list[LocalFile],
+    remote: dict[str, RemoteFile] | None,
+    batch_files: int = BATCH_FILES,
+    batch_bytes: int = BATCH_BYTES,
+) -> Plan:
+    """Limits, completeness and batches; problems are in the plan's findings."""
+    findings, known = Findings(), remote or {}
+    check_limits(files, known, findings)
+    pending = [item for item in files if not item.same_as(known.get(item.path))]
+    for item in pending:
+        if item.pointer:
+            findings.add(
+                "note" if remote is None else "error",
+                item.path,
+                "tensor bytes, or the same object on the Hub",
+                "a Git LFS pointer",
+                "pull the tensor first",
+            )
+    _check_records(files, known, findings)
+    batches = list(_batches([item for item in pending if not item.pointer], known, batch_files, batch_bytes))
+    return Plan(files, batches, findings, remote)
+
+
+def _check_records(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
+    """Every tensor that a record names is here or on the Hub; generated ones come from their recipes."""
+    have = {item.path for item in files} | set(remote)
+    for item in files:
+        if stage(item.path) < 3 or not isinstance(item.source, Path):
+            continue
+        named = {match[0] for match in re.finditer(BLOB, read_text(item.source)) if match[1] != "generated"}
+        for text in sorted(named - have):
+            findings.add(
+                "error", item.path, f"the tensor {text}", "no such file, here or on the Hub", "pull or import it first"
+            )
+
+
+def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int, size: int) -> Iterator[Batch]:
+    """Objects, once each; their other paths as copies; then the rest, one stage after the other."""
+    at = {item.sha256: item.path for item in remote.values() if item.sha256}
+    first, copies = [], []
+    for item in pending:
+        if stage(item.path) == 0 and item.sha256 in at:
+            copies.append((at[item.sha256], item.path))
+        elif stage(item.path) == 0:
+            at[item.sha256] = item.path
+            first.append(item)
+    yield from (Batch(0, files=tuple(group)) for group in _groups(first, count, size))
+    for start in range(0, len(copies), count):
+        yield Batch(0, copies=tuple(copies[start : start + count]))
+    for number in range(1, 5):
+        rest = [item for item in pending if stage(item.path) == number]
+        yield from (Batch(number, files=tuple(group)) for group in _groups(rest, count, size))
+
+
+def _groups(items: Iterable[LocalFile], count: int, size: int) -> Iterator[list[LocalFile]]:
+    """Runs of at most `count` files and `size` bytes; a larger file is alone."""
+    group: list[LocalFile] = []
+    for item in items:
+        if group and (len(group) == count or sum(one.size for one in group) + item.size > size):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def send(
+    plan: Plan, writer: Writer, ledger: Ledger, patience: Patience, tell: Tell, limited: Any = run_limited
+) -> None:
+    """Send the plan's batches in order; the ids of the commits go into `plan.sent`.
+
+    An object is sent before the commit that names it and noted in the ledger in between, so a commit that
+    fails, now or in a killed run, does not send it again. limited: how a step gets its time limit.
+    """
+    for number, batch in enumerate(plan.batches, 1):
+        where = f"batch {number} of {len(plan.batches)}"
+        outgoing = [item.outgoing() for item in batch.files]
+        run = partial(_run, patience, tell, limited, where)
+        unsent = [item for item in outgoing if batch.stage == 0 and item.sha256 not in ledger.hashes]
+        if unsent:
+            ledger.add(run(partial(writer.upload, unsent), sum(item.size for item in unsent)))
+        known = [item.sha256 for item in outgoing if item.sha256 in ledger.hashes]
+        step = partial(writer.commit, outgoing, list(batch.copies), known, f"Publish: {batch.describe()}")
+        try:
+            plan.sent.append(run(step, batch.size))
+        except HubBusy:
+            raise
+        except HubError as error:
+            raise HubError(
+                expected=error.expected,
+                found=error.found,
+                where=error.where,
+                remedy=f"{error.remedy}; if it lacks an object, delete {ledger.path}",
+            ) from error
+        tell(f"{where} done: {batch.describe()}")
+
+
+def _run(patience: Patience, tell: Tell, limited: Any, where: str, step: Any, size: int) -> Any:
+    return with_retries(lambda: limited(step, patience.limit_s(size), where), patience, tell)
+
+
+def listing(reader: Reader, revision: str, patience: Patience, tell: Tell) -> tuple[str, dict[str, RemoteFile]]:
+    """(commit, its files by path) of a revision."""
+    commit = with_retries(lambda: reader.commit_of(revision), patience, tell)
+    return commit, {item.path: item for item in with_retries(lambda: reader.files(commit), patience, tell)}
+
+
+def open_writer(repository: str) -> Writer:
+    from inference_kernels.hub.writer import HuggingFaceWriter, require_package
+
+    require_package()
+    return HuggingFaceWriter(repository)

@@ -1,0 +1,232 @@
+"""Pulling: tensors of selected workloads, and into an empty folder the records first.
+
+A file gets its name only after its hash was verified, by one rename, so a kill leaves the pointer (or
+nothing) as it was. What arrived before the kill waits in results/hub/parts/ and is resumed.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.errors import EnvironmentMissing, PointerError
+from inference_kernels.core.files import atomic_writer, sync_directory, write_text
+from inference_kernels.core.findings import Findings
+from inference_kernels.core.hashing import sha256_file
+from inference_kernels.core.layout import FIRST_LINE, BlobPath, inside, read_pointer
+from inference_kernels.hub.client import HubBusy, Reader, RemoteFile, WrongBytes, git_sha1
+from inference_kernels.hub.files import STATE_FOLDER, is_published, stage
+from inference_kernels.hub.retry import Patience, Tell, with_retries
+from inference_kernels.hub.select import Need, Selection, needs, select
+
+# A hash that is wrong twice is wrong on the Hub, not on the way.
+WRONG_BYTES_LIMIT = 2
+
+
+@dataclass
+class Checkout:
+    """A local tree and what a listing says about it. remote: None without a listing (dry run)."""
+
+    root: Path
+    remote: dict[str, RemoteFile] | None
+    findings: Findings = field(default_factory=Findings)
+
+    def lacks(self, text: str) -> bool:
+        """Whether the content of a path is not here: no file, a pointer, or a tensor of another size.
+
+        A tensor of the right size is taken as sound: this program verified it before it got its name.
+        PointerError for a pointer to another object than the file name says.
+        """
+        path = inside(self.root, text, text)
+        if not path.exists():
+            return True
+        if not text.startswith("blob/"):
+            return False
+        pointer, name = read_pointer(path), BlobPath.parse(text, text).sha256
+        if pointer and pointer.sha256 != name:
+            raise PointerError(
+                expected=f"a pointer to {name}",
+                found=pointer.sha256,
+                where=text,
+                remedy=f"restore the pointer: git checkout -- {text}",
+            )
+        return bool(pointer) or self._listed(text) not in (None, path.stat().st_size)
+
+    def missing(self, text: str) -> int:
+        """Bytes to fetch for a path: 0 if it is here, or if neither a listing nor a pointer tells."""
+        if not self.lacks(text):
+            return 0
+        path = inside(self.root, text, text)
+        pointer = read_pointer(path) if path.exists() else None
+        return pointer.size if pointer else self._listed(text) or 0
+
+    def _listed(self, text: str) -> int | None:
+        return self.remote[text].size if self.remote and text in self.remote else None
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """One content to fetch and all paths that get it."""
+
+    remote: RemoteFile
+    targets: tuple[str, ...]
+
+
+def needs_records(root: Path) -> bool:
+    """True for a folder without a complete set of records: captures.jsonl arrives last of all."""
+    return not (root / "captures.jsonl").exists()
+
+
+def plan_records(state: Checkout) -> list[list[Fetch]]:
+    """Everything but the large tensors, as a git clone has it: groups to fetch one after the other."""
+    paths = [path for path in state.remote or {} if is_published(path) and not path.startswith("blob/workloads/")]
+    numbers = sorted({stage(path) for path in paths})
+    return [_fetches(state, sorted(path for path in paths if stage(path) == number)) for number in numbers]
+
+
+def plan_tensors(state: Checkout, selection: Selection) -> tuple[list[Need], list[Fetch]]:
+    """(selected workloads, what to fetch for them). What the Hub lacks, or has otherwise, is a finding."""
+    chosen = select(state.root, selection, state.missing)
+    return chosen, _fetches(state, sorted({text for need in chosen for text in need.paths}))
+
+
+def _fetches(state: Checkout, paths: Iterable[str]) -> list[Fetch]:
+    groups: dict[str, list[RemoteFile]] = {}
+    for text in paths:
+        if not state.lacks(text):
+            continue
+        listed = state.remote.get(text) if state.remote is not None else _from_name(text, state.missing(text))
+        if listed is None:
+            state.findings.add("error", text, "the file on the Hub", "none", "pull from another revision")
+        elif text.startswith("blob/") and listed.sha256 not in (None, Path(text).stem):
+            state.findings.add(
+                "error",
+                text,
+                f"the object {Path(text).stem} on the Hub",
+                listed.sha256,
+                "nothing is fetched: report it to the dataset's owner",
+            )
+        else:
+            key = listed.sha256 or listed.git_sha1
+            groups.setdefault(key, []).append(listed)
+    return [Fetch(group[0], tuple(item.path for item in group)) for group in groups.values()]
+
+
+def _from_name(text: str, size: int) -> RemoteFile:
+    """What a path says by itself, for a plan without a listing; size 0 if unknown."""
+    return RemoteFile(text, size, "", Path(text).stem)
+
+
+def check_space(root: Path, fetches: list[Fetch]) -> None:
+    """EnvironmentMissing if the disk is too small for all of it."""
+    wanted = sum(item.remote.size * len(item.targets) for item in fetches)
+    root.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(root).free
+    if wanted > free:
+        raise EnvironmentMissing(
+            expected=f"{wanted:,} bytes of free space",
+            found=f"{free:,}",
+            where=str(root),
+            remedy="pull less: --definition, --workload or --max-bytes",
+        )
+
+
+def fetch_all(
+    reader: Reader, commit: str, state: Checkout, fetches: list[Fetch], patience: Patience, tell: Tell, jobs: int = 4
+) -> Iterator[Fetch]:
+    """Fetch, verify and place; yields what is done. Wrong bytes are findings, other failures end the pull."""
+    with ThreadPoolExecutor(jobs) as pool:
+        one = partial(_fetch, reader, commit, state.root, patience, tell)
+        waiting = {pool.submit(one, item): item for item in fetches}
+        try:
+            for done in as_completed(waiting):
+                try:
+                    done.result()
+                except WrongBytes as error:
+                    state.findings.add_error(error)
+                    continue
+                yield waiting[done]
+        except BaseException:
+            patience.stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _fetch(reader: Reader, commit: str, root: Path, patience: Patience, tell: Tell, item: Fetch) -> None:
+    part = root / STATE_FOLDER / "parts" / (item.remote.sha256 or item.remote.git_sha1)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    wrong: list[str] = []
+    with_retries(partial(_download, reader, commit, item.remote, part, patience, wrong), patience, tell)
+    for text in item.targets[1:]:
+        _copy(part, inside(root, text, text))
+    target = inside(root, item.targets[0], item.targets[0])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.chmod(part, 0o644)
+    os.replace(part, target)
+    sync_directory(target.parent)
+
+
+def _download(
+    reader: Reader, commit: str, remote: RemoteFile, part: Path, patience: Patience, wrong: list[str]
+) -> None:
+    """One attempt; the part is complete and of the right hash, and on the disk, when this returns."""
+    deadline = time.monotonic() + patience.limit_s(remote.size)
+    reader.download(
+        remote.path, commit, part, remote.size, lambda: patience.stopped.is_set() or time.monotonic() > deadline
+    )
+    found = sha256_file(part) if remote.sha256 else git_sha1(part.read_bytes())
+    expected = remote.sha256 or remote.git_sha1
+    if found == expected:
+        with open(part, "rb") as stream:
+            os.fsync(stream.fileno())
+        return
+    part.unlink()
+    wrong.append(found)
+    kind: Any = WrongBytes if len(wrong) == WRONG_BYTES_LIMIT else HubBusy
+    raise kind(
+        expected=f"content of hash {expected}",
+        found=f"content of hash {found}",
+        where=remote.path,
+        remedy="report it to the dataset's owner: the Hub's file is damaged",
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    with open(source, "rb") as stream, atomic_writer(target) as out:
+        shutil.copyfileobj(stream, out, 2**20)
+
+
+def write_pointers(state: Checkout) -> int:
+    """A Git LFS pointer for every large tensor that the records name and that is not here, as in a clone."""
+    count = 0
+    for text in sorted({text for need in needs(state.root) for text in need.paths}):
+        path = inside(state.root, text, text)
+        listed = (state.remote or {}).get(text)
+        if text.startswith("blob/workloads/") and listed and not path.exists():
+            write_text(path, f"{FIRST_LINE.decode()}\noid sha256:{Path(text).stem}\nsize {listed.size}\n")
+            count += 1
+    return count
+
+
+def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
+    """Counts of a plan; a content at several paths is fetched once. unknown: contents of unknown size."""
+    classes = sorted({need.data_class for need in chosen})
+    return {
+        "workloads": len(chosen),
+        "classes": {name: sum(need.data_class == name for need in chosen) for name in classes},
+        "to_fetch": len(fetches),
+        "to_fetch_bytes": sum(item.remote.size for item in fetches),
+        "paths": sum(len(item.targets) for item in fetches),
+        "unknown": sum(item.remote.size == 0 for item in fetches),
+    }
+
+
+def open_reader(repository: str) -> Reader:
+    from inference_kernels.hub.reader import HttpReader
+
+    return HttpReader(repository)

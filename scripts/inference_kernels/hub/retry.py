@@ -1,0 +1,121 @@
+"""Patience with the Hub: back-off that honours Retry-After, and a time limit that ends even a hung library.
+
+A batch that is sent runs in a process of its own, because a thread that hangs inside an upload library cannot
+be stopped (https://github.com/huggingface/huggingface_hub/issues/3765).
+"""
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from inference_kernels.core.errors import DatasetError, EnvironmentMissing
+from inference_kernels.hub.client import HubBusy, HubError
+
+Result = TypeVar("Result")
+Tell = Callable[[str], None]
+ERRORS = {kind.__name__: kind for kind in (HubError, EnvironmentMissing)}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often, and how long.
+
+    attempts: tries in all. Waits double from first_wait_s to longest_wait_s, unless the server names its own;
+    one that asks for more than give_up_s is not waited for. batch_s: time of a batch before its bytes are
+    counted; slowest_bytes_s: below this rate a batch counts as hung. stopped: set to end every wait and step
+    that shares this patience. sleep: stands in for waiting on `stopped`.
+    """
+
+    attempts: int = 8
+    first_wait_s: float = 2.0
+    longest_wait_s: float = 300.0
+    give_up_s: float = 3600.0
+    batch_s: float = 600.0
+    slowest_bytes_s: float = 1e6
+    sleep: Callable[[float], Any] | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def limit_s(self, size: int) -> float:
+        """The time that `size` bytes may take."""
+        return self.batch_s + size / self.slowest_bytes_s
+
+    def wait_s(self, failures: int, asked_s: float | None) -> float:
+        usual = min(self.first_wait_s * 2 ** (failures - 1), self.longest_wait_s)
+        return usual if asked_s is None else max(asked_s, self.first_wait_s)
+
+
+def with_retries(step: Callable[[], Result], patience: Patience, tell: Tell) -> Result:
+    """Run `step` until it succeeds; HubBusy is waited out, the last one is raised, other errors at once."""
+    for failures in range(1, patience.attempts + 1):
+        if patience.stopped.is_set():
+            break
+        try:
+            return step()
+        except HubBusy as error:
+            wait = patience.wait_s(failures, error.retry_after_s)
+            if failures == patience.attempts or wait > patience.give_up_s:
+                raise
+            tell(f"{error.where}: {error.found}; waiting {wait:.0f} s ({failures} of {patience.attempts})")
+            (patience.sleep or patience.stopped.wait)(wait)
+    raise HubError(
+        expected="to go on", found="stopped by another failure", where="pull", remedy="see the first failure"
+    )
+
+
+def run_limited(step: Callable[[], Result], limit_s: float, where: str) -> Result:
+    """`step` in a process of its own that is killed after `limit_s` seconds; HubBusy then.
+
+    `step` and its result must be picklable.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(sender, step), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(limit_s):
+            raise HubBusy(
+                expected=f"the batch within {limit_s:.0f} s",
+                found="no end",
+                where=where,
+                remedy="run the same command again; finished batches are kept",
+            )
+        answer = receiver.recv()
+    except EOFError as error:
+        process.join()
+        raise HubError(
+            expected="a result of the batch",
+            found=f"its process ended with {process.exitcode}",
+            where=where,
+            remedy="see the messages above",
+        ) from error
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    return _unpack(answer)
+
+
+def _child(sender: Connection, step: Callable[[], Any]) -> None:
+    try:
+        answer = {"value": step()}
+    except DatasetError as error:
+        fields = {name: getattr(error, name) for name in ("expected", "found", "where", "remedy")}
+        answer = {
+            "error": type(error).__name__,
+            "fields": fields,
+            "retry_after_s": getattr(error, "retry_after_s", None),
+        }
+    sender.send(answer)
+    sender.close()
+
+
+def _unpack(answer: dict[str, Any]) -> Any:
+    if "value" in answer:
+        return answer["value"]
+    if answer["error"] == HubBusy.__name__:
+        raise HubBusy(**answer["fields"], retry_after_s=answer["retry_after_s"])
+    raise ERRORS.get(answer["error"], DatasetError)(**answer["fields"])

@@ -1,0 +1,260 @@
+"""One workload as the judge holds it: captured inputs, expected outputs, and arrangements of both.
+
+Nothing of this is ever sent to a worker except the bytes of inputs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inference_kernels.core.constraints import names_in
+from inference_kernels.core.definitions import const_axes, resolve_shape
+from inference_kernels.core.errors import DatasetError
+from inference_kernels.core.layout import blob_path
+from inference_kernels.core.records import read_captures
+from inference_kernels.core.replay import load_inputs, reference_outputs
+from inference_kernels.core.tasks import Task
+from inference_kernels.core.tensors import load_tensor
+from inference_kernels.judge.rearrange import Move, Step, draw_step, moves_of
+from inference_kernels.judge.verdicts import Rejected
+
+if TYPE_CHECKING:
+    import torch
+
+# Tensors larger than this are neither rearranged nor copied for each input set: expert banks.
+TOUCH_LIMIT = 2**29
+
+
+@dataclass
+class Case:
+    """definition, workload, task; `inputs` and `expected` by name on the judge's own device.
+
+    seed: of every choice and permutation. Two solutions judged with the same case see the same values in the same
+    order, so that a kernel whose time depends on them is compared with itself fairly.
+    """
+
+    definition: dict
+    workload: dict
+    task: Task
+    inputs: dict[str, Any]
+    expected: dict[str, "torch.Tensor"]
+    moves: list[Move]
+    seed: int
+    data_class: str = "unknown"
+    recomputable: bool = True
+
+    @property
+    def axes(self) -> dict[str, int]:
+        return const_axes(self.definition) | self.workload["axes"]
+
+    @property
+    def tensors(self) -> dict[str, "torch.Tensor"]:
+        return {name: value for name, value in self.inputs.items() if hasattr(value, "shape")}
+
+    def output_specs(self) -> dict[str, dict[str, Any]]:
+        """What a worker must know of the outputs: shape, dtype, bytes."""
+        return {
+            name: {
+                "shape": list(resolve_shape(spec, self.axes)),
+                "dtype": spec["dtype"],
+                "bytes": nbytes(self.expected[name]),
+            }
+            for name, spec in self.definition["outputs"].items()
+        }
+
+    def output_bytes(self) -> int:
+        return sum(map(nbytes, self.expected.values()))
+
+    def usable_moves(self, after_prepare: bool) -> list[Move]:
+        """Moves that touch no oversized tensor and, if asked, activations only."""
+        return [
+            move
+            for move in self.moves
+            if (move.after_prepare or not after_prepare)
+            and (self.recomputable or not move.recompute)
+            and all(
+                nbytes(self.inputs[place.tensor]) <= TOUCH_LIMIT for place in move.places if place.tensor in self.inputs
+            )
+        ]
+
+    def changes_outputs(self, move: Move) -> bool:
+        outputs = set(self.definition["outputs"])
+        return (
+            move.recompute
+            or any(place.tensor in outputs for place in move.places)
+            or any(name in outputs for name, _ in move.relabel)
+        )
+
+
+class Arrangement:
+    """The current values of one input set: the captured ones after all steps taken, and the outputs they call
+    for.
+
+    Both are brought up to date only when asked for. keys: inputs that moves read to decide what may change
+    places.
+    """
+
+    def __init__(self, case: Case, generator: "torch.Generator"):
+        self.case, self.generator = case, generator
+        self.pending: list[Step] = []
+        self._inputs = dict(case.inputs)
+        self._expected = case.expected
+        self.previous = case.expected
+        read = {name for move in case.moves for text in (*move.within, move.when) if text for name in names_in(text)}
+        self.keys = {name: case.inputs[name] for name in sorted(read & set(case.inputs))}
+
+    def take_all(self, after_prepare: bool) -> list[Step]:
+        """Fresh random steps of every legal move whose result follows.
+
+        Only without any, of those that recompute.
+        """
+        usable = self.case.usable_moves(after_prepare)
+        steps = self._take([move for move in usable if not move.recompute])
+        if not any(self.case.changes_outputs(step.move) for step in steps):
+            steps += self._take([move for move in usable if move.recompute])
+        return steps
+
+    def take_some(self, choose: Callable[[list[Move]], Move]) -> list[Step]:
+        """A step that changes the outputs and one other, both legal after prepare.
+
+        Enough for one timed call.
+        """
+        usable = [move for move in self.case.usable_moves(True) if not move.recompute]
+        changing = [move for move in usable if self.case.changes_outputs(move)]
+        steps = self._take([choose(group) for group in (changing, usable) if group])
+        return steps if any(self.case.changes_outputs(step.move) for step in steps) else steps + self.scramble()
+
+    def scramble(self) -> list[Step]:
+        """Steps after which the reference must be run again: no rearrangement of a known result is right."""
+        return self._take([move for move in self.case.usable_moves(True) if move.recompute])
+
+    def _take(self, moves: list[Move]) -> list[Step]:
+        taken = []
+        for move in moves:
+            step = draw_step(move, self.case.inputs | self.keys, self.case.axes, self.generator)
+            if step:
+                touched = {place.tensor for place in move.places} | set(step.units)
+                self.keys |= {name: self.keys[name].clone() for name in touched & set(self.keys)}
+                step.apply(self.keys)
+                taken.append(step)
+        self.pending = self.pending + taken
+        return taken
+
+    def inputs(self) -> dict[str, Any]:
+        self._settle()
+        return self._inputs
+
+    def expected(self) -> dict[str, "torch.Tensor"]:
+        self._settle()
+        return self._expected
+
+    def _settle(self) -> None:
+        """Apply the pending steps to copies of what they touch.
+
+        Run the reference again if one asks for it.
+        """
+        if not self.pending:
+            return
+        touched = {place.tensor for step in self.pending for place in step.move.places}
+        touched |= {name for step in self.pending for name in step.units}
+        self._inputs = self._inputs | {name: self._inputs[name].clone() for name in touched & set(self._inputs)}
+        for step in self.pending:
+            step.apply({name: self._inputs[name] for name in touched & set(self._inputs)})
+        recompute = any(step.move.recompute for step in self.pending)
+        self.previous = self._expected
+        self._expected = (
+            run_reference(self.case.definition, self.case.workload, self._inputs)
+            if recompute
+            else rearranged(self._expected, self.pending)
+        )
+        self.pending = []
+
+
+def rearranged(outputs: dict[str, "torch.Tensor"], steps: list[Step]) -> dict[str, "torch.Tensor"]:
+    values = {name: value.clone() for name, value in outputs.items()}
+    for step in steps:
+        step.apply(values)
+    return values
+
+
+def nbytes(tensor: "torch.Tensor") -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def run_reference(definition: dict, workload: dict, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
+    """The reference's outputs as ordinary tensors; Rejected (no_reference) if it fails or is not finite."""
+    try:
+        outputs = reference_outputs(definition, workload, inputs)
+    except DatasetError as error:
+        raise Rejected("no_reference", error.line()) from error
+    for name, value in outputs.items():
+        if value.dtype.is_floating_point and not bool(value.isfinite().all()):
+            raise Rejected(
+                "no_reference",
+                f"the reference's output {name} is not finite on workload {workload['uuid']}: no solution is to blame",
+            )
+    return {name: value.clone() for name, value in outputs.items()}
+
+
+class LargeTensors:
+    """Expert banks of the workload loaded last: the next one of its definition mostly reads the same."""
+
+    def __init__(self) -> None:
+        self.last: dict[Path, torch.Tensor] = {}
+        self.now: dict[Path, torch.Tensor] = {}
+
+    def load(self, path: Path, device: str) -> "torch.Tensor":
+        tensor = self.last.get(path)
+        if tensor is None:
+            tensor = load_tensor(path, device)
+        if nbytes(tensor) > TOUCH_LIMIT:
+            self.now[path] = tensor
+        return tensor
+
+    def turn(self) -> None:
+        """Keep what was loaded since the last turn, and nothing older."""
+        self.last, self.now = self.now, {}
+
+
+def load_case(
+    root: Path, definition: dict, item: Any, task: Task, device: str, seed: int, against: str, banks: LargeTensors
+) -> Case:
+    """Inputs, expected outputs and moves of an available workload (available.Available).
+
+    against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
+    """
+    name, workload = definition["name"], item.workload
+
+    def resolve(path: str) -> Path:
+        return blob_path(root, path, name, item.uuid)
+
+    if item.missing:
+        raise Rejected("not_materialised", item.missing)
+    inputs = load_inputs(definition, workload, resolve, device, banks.load)
+    banks.turn()
+    expected = (
+        run_reference(definition, workload, inputs)
+        if against == "reference"
+        else saved_outputs(root, definition, item, resolve, device)
+    )
+    return Case(
+        definition,
+        workload,
+        task,
+        inputs,
+        expected,
+        moves_of(root, definition),
+        seed,
+        item.data_class,
+        against == "reference",
+    )
+
+
+def saved_outputs(
+    root: Path, definition: dict, item: Any, resolve: Callable[[str], Path], device: str
+) -> dict[str, "torch.Tensor"]:
+    records = [record for record in read_captures(root) if record["workload"] == item.uuid and record["outputs"]]
+    if not records:
+        raise Rejected("not_materialised", "no saved engine outputs for this workload")
+    return {name: load_tensor(resolve(records[0]["outputs"][name]["path"]), device) for name in definition["outputs"]}

@@ -1,0 +1,231 @@
+"""The least time a call can take: bytes that must move and operations that must be done, over measured peaks.
+
+Every count is a lower bound. Of caches and expert banks the parts count that the call's own indices name, each once;
+outputs may stay in L2, so only what exceeds it counts.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.definitions import tensor_inputs
+from inference_kernels.core.files import read_json, write_json
+
+# A time below this share of the floor is impossible: peaks are measured, and boost clocks vary by less than
+# this.
+REJECT_BELOW = 0.7
+# Bounds no host reaches; they only make the rule testable without a GPU.
+HOST_PEAKS = {"bytes_per_second": 2e12, "bf16_flops": 2e14, "fp8_flops": 4e14}
+# Inputs of which a call need not read every byte: READ counts what it must.
+PARTLY_READ = frozenset(
+    {
+        "b",
+        "b_scale",
+        "kv",
+        "k_cache",
+        "v_cache",
+        "k_index_cache",
+        "kv8_pages",
+        "kv4_pages",
+        "page_table",
+        "indices",
+        "indices8",
+        "indices4",
+        "block_ids",
+    }
+)
+
+Names = Mapping[str, Any]
+
+
+def _seen_blocks(n: Names) -> int:
+    return int(((n["query_pos"].long() + 1) // n["block_size"]).sum())
+
+
+def _sparse_gqa(n: Names) -> float:
+    tokens = 4 * int((n["block_ids"] >= 0).sum()) + int(((n["query_pos"].long() + 1) % 4).sum())
+    return 4.0 * n["num_qo_heads"] * n["head_dim"] * tokens
+
+
+def _sparse_mla(n: Names) -> float:
+    return 4.0 * n["H"] * n["D"] * _scanned(n["indices"][:, 0], n["topk_length"]).numel()
+
+
+def _mixed_mla(n: Names) -> float:
+    return 4.0 * n["H"] * n["D"] * (int((n["indices8"] >= 0).sum()) + int((n["indices4"] >= 0).sum()))
+
+
+def _neighborhood(n: Names) -> float:
+    return 4.0 * n["B"] * n["T"] * n["Y"] * n["X"] * n["H"] * n["D"] * n["WT"] * n["WY"] * n["WX"]
+
+
+def _causal(n: Names) -> float:
+    keys = n["T"] * (n["T"] + n["P"]) if "P" in n else int(n["kv_end"].long().sum())
+    return 4.0 * n["H"] * n["D"] * keys
+
+
+def _unique(values: Any) -> int:
+    return int(values.unique().numel())
+
+
+def _row_bytes(tensor: Any, leading: int = 1) -> int:
+    """Bytes of one entry along the first `leading` axes."""
+    return tensor.element_size() * math.prod(tensor.shape[leading:])
+
+
+def _scanned(indices: Any, length: Any) -> Any:
+    """The indices of all slots that are scanned and not empty."""
+    import torch
+
+    slots = torch.arange(indices.shape[-1], device=indices.device)
+    return indices[(indices >= 0) & (slots < length[:, None])]
+
+
+def _read_experts(n: Names) -> int:
+    return _unique(n["expert_ids"]) * (_row_bytes(n["b"]) + _row_bytes(n["b_scale"]))
+
+
+def _read_latents(n: Names) -> int:
+    return _unique(_scanned(n["indices"][:, 0], n["topk_length"])) * _row_bytes(n["kv"])
+
+
+def _read_pages(n: Names) -> int:
+    """Payloads alone: one byte a number in FP8, half a byte in FP4."""
+    return (
+        _unique(_scanned(n["indices8"], n["length8"])) * n["D"]
+        + _unique(_scanned(n["indices4"], n["length4"])) * n["D"] // 2
+    )
+
+
+def _read_blocks(n: Names) -> int:
+    """Keys and values of the selected blocks; the tokens of incomplete blocks come on top."""
+    listed = n["block_ids"] >= 0
+    place = n["query_seq"].long()[:, None] * 2**32 + n["block_ids"].long()
+    return _unique(place[listed]) * 4 * (_row_bytes(n["k_cache"], 2) + _row_bytes(n["v_cache"], 2))
+
+
+def _read_index_keys(n: Names) -> int:
+    """Of each sequence the keys that its last row sees."""
+    import torch
+
+    seen = torch.zeros(int(n["query_seq"].max()) + 1, dtype=torch.int64, device=n["query_seq"].device)
+    blocks = (n["query_pos"].long() + 1) // n["block_size"]
+    return int(seen.scatter_reduce(0, n["query_seq"].long(), blocks, "amax").sum()) * _row_bytes(n["k_index_cache"], 2)
+
+
+READ: dict[str, Callable[[Names], int]] = {
+    "grouped_gemm": _read_experts,
+    "sparse_mla": _read_latents,
+    "mixed_mla": _read_pages,
+    "sparse_gqa": _read_blocks,
+    "sparse_index": _read_index_keys,
+}
+
+
+# op_type -> (operations from axes and inputs, key of the peak). GDN is bound by its state: bytes decide.
+OPERATIONS: dict[str, tuple[Callable[[Names], float], str]] = {
+    "gemm": (lambda n: 2.0 * n["M"] * n["N"] * n["K"], "bf16_flops"),
+    "grouped_gemm": (lambda n: 2.0 * n["M"] * n["N"] * n["K"], "fp8_flops"),
+    "expert_router": (lambda n: 2.0 * n["M"] * n["E"] * n["H"], "bf16_flops"),
+    "dense_attention": (lambda n: 4.0 * n["B"] * n["H"] * n["Nq"] * n["Nk"] * n["D"], "bf16_flops"),
+    "block_causal_attention": (_causal, "bf16_flops"),
+    "neighborhood_attention": (_neighborhood, "bf16_flops"),
+    "sparse_gqa": (_sparse_gqa, "bf16_flops"),
+    "sparse_index": (lambda n: 2.0 * n["num_heads"] * n["head_dim"] * _seen_blocks(n), "bf16_flops"),
+    "sparse_mla": (_sparse_mla, "bf16_flops"),
+    "mixed_mla": (_mixed_mla, "fp8_flops"),
+}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """bytes and operations that the call cannot avoid, and the time that they take at the device's peaks."""
+
+    bytes: int
+    operations: float
+    microseconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def floor_of(
+    definition: dict, axes: dict[str, int], inputs: Names, output_bytes: int, peaks: dict[str, float], l2_bytes: int
+) -> Floor:
+    """The floor of one workload; `axes` are all axes, `inputs` the tensors by name."""
+    sizes = {name: inputs[name].numel() * inputs[name].element_size() for name, _ in tensor_inputs(definition)}
+    moved = sum(size for name, size in sizes.items() if not _partly(definition, name))
+    moved += max(0, output_bytes - l2_bytes)
+    names = {**axes, **inputs}
+    moved += READ[definition["op_type"]](names) if definition["op_type"] in READ else 0
+    count, peak = OPERATIONS.get(definition["op_type"], (lambda names: 0.0, "bf16_flops"))
+    operations = count(names)
+    seconds = max(moved / peaks["bytes_per_second"], operations / peaks[peak])
+    return Floor(moved, operations, seconds * 1e6)
+
+
+def _partly(definition: dict, name: str) -> bool:
+    return name in PARTLY_READ and definition["op_type"] != "gemm"
+
+
+COPY_BYTES, MATRIX, REPEATS = 2**31, 8192, 8
+
+
+# FP8 tensor cores run at twice the BF16 rate on every GPU that has them; block-scaled FP4 weights cannot beat
+# that while the activations are FP8.
+FP8_FACTOR = 2.0
+
+
+def peaks_of(device: str, uuid: str, folder: Path) -> dict[str, float]:
+    """bytes_per_second, bf16_flops, fp8_flops of the visible GPU; generous constants on the host."""
+    if device == "cpu":
+        return HOST_PEAKS
+    path = folder / f"{uuid}.json"
+    if not path.exists():
+        write_json(path, measure())
+    return read_json(path)
+
+
+def measure() -> dict[str, float]:
+    """A large device-to-device copy (bytes read plus written) and a large BF16 product.
+
+    The best of several.
+    """
+    import torch
+
+    copy_seconds = _copy_seconds()
+    left, right = (torch.randn(MATRIX, MATRIX, device="cuda").bfloat16() for _ in range(2))
+    matrix_seconds = _best(lambda: left @ right)
+    flops = 2 * MATRIX**3 / matrix_seconds
+    torch.cuda.empty_cache()
+    return {
+        "bytes_per_second": 2 * COPY_BYTES / copy_seconds,
+        "bf16_flops": flops,
+        "fp8_flops": FP8_FACTOR * flops,
+        "measured": time.time(),
+    }
+
+
+def _copy_seconds() -> float:
+    import torch
+
+    source = torch.ones(COPY_BYTES // 4, device="cuda")
+    target = torch.empty_like(source)
+    return _best(lambda: target.copy_(source))
+
+
+def _best(run: Callable[[], object]) -> float:
+    import torch
+
+    times = []
+    for _ in range(3 + REPEATS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return min(times[3:])

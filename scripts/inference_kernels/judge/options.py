@@ -1,0 +1,107 @@
+"""Options that the three judging commands share, and the context in which they judge."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.judge.verdicts import CannotJudge
+
+HOST_NOTICE = "note: --gpu cpu times with the host clock; never compare its figures with GPU ones"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    parser.add_argument(
+        "--gpu",
+        required=True,
+        metavar="UUID",
+        help="unique prefix of the UUID of a GPU or MIG instance; `cpu` tries the harness",
+    )
+    parser.add_argument(
+        "--lock-directory", type=Path, metavar="DIR", help="local folder of the GPU lock files; needed with a GPU"
+    )
+    parser.add_argument(
+        "--lock-timeout", type=float, default=0.0, metavar="S", help="seconds to wait for a busy GPU (default: 0)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds for a build or a first call, which may compile (default: 600)",
+    )
+    parser.add_argument(
+        "--call-timeout", type=float, default=60.0, metavar="S", help="seconds for any later call (default: 60)"
+    )
+    parser.add_argument(
+        "--memory-limit",
+        type=float,
+        default=64.0,
+        metavar="GIB",
+        help="host memory of a solution's process (default: 64)",
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=2, metavar="N", help="validated calls on each input set, at least 2 (default: 2)"
+    )
+    parser.add_argument("--dev", action="store_true", help="only the workloads in the task's dev list")
+    parser.add_argument("--validation-only", action="store_true", help="check outputs, measure no times")
+
+
+@contextmanager
+def judging(options: argparse.Namespace, against: str = "reference") -> Iterator["object"]:
+    """A running Judge on the chosen device, holding the GPU's lock."""
+    from inference_kernels.core.locks import locked, network_warning
+    from inference_kernels.judge.bench import Limits
+    from inference_kernels.judge.gpu import nvidia_smi, resolve
+    from inference_kernels.judge.judge import Judge, Options, read_mounts
+
+    chosen = Options(
+        options.root,
+        against=against,
+        validation_only=options.validation_only,
+        memory_gib=options.memory_limit,
+        limits=Limits(options.timeout, options.call_timeout, options.repeat),
+    )
+    with ExitStack() as stack:
+        if options.gpu == "cpu":
+            sys.stderr.write(HOST_NOTICE + "\n")
+        else:
+            if options.lock_directory is None:
+                raise CannotJudge(
+                    expected="--lock-directory with a GPU",
+                    found="none",
+                    where="command line",
+                    remedy="name the folder that all users of this machine's GPUs share",
+                )
+            chosen.device, chosen.gpu = "cuda", resolve(options.gpu, nvidia_smi("-L"))
+            warning = network_warning(options.lock_directory, read_mounts())
+            if warning:
+                sys.stderr.write(f"warning: {warning}\n")
+            stack.enter_context(locked(options.lock_directory, [chosen.gpu.physical], options.lock_timeout))
+            _see_only(chosen.gpu.uuid)
+        yield stack.enter_context(Judge(chosen))
+
+
+def _see_only(uuid: str) -> None:
+    """The judge's own CUDA context (references, comparison) goes to the same card.
+
+    Set before torch starts CUDA.
+    """
+    import os
+
+    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+
+
+def chosen_workloads(task: object, dev: bool) -> tuple[str, ...]:
+    """UUIDs to judge; empty means all. CannotJudge for --dev where the task has no dev list."""
+    if dev and not task.dev:
+        raise CannotJudge(
+            expected="a dev list in the task",
+            found="an empty one",
+            where=f"tasks/{task.definition}.json",
+            remedy="judge all workloads, or choose a dev subset",
+        )
+    return task.dev if dev else ()

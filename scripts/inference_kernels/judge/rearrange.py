@@ -1,0 +1,231 @@
+"""Exact rearrangements of captured values whose reference result is the same rearrangement.
+
+`rearrangements.json` at the dataset root lists, for each definition, the moves that are allowed:
+
+    name            what is permuted, in words
+    axes            places permuted together: `A.0` dimension 0 of A; `q.1*12` blocks of 12; `q.1%12` inside
+    each
+                    block of 12; `kv8_pages@fp8_pages` a named view of packed bytes (VIEWS)
+    relabel         tensors whose values >= 0 are positions on the permuted axis; `ids/P` = position * P +
+    offset
+    within          only rows with equal values of these expressions change places
+    when            rule (constraint language) under which the move is legal
+    after_prepare   touches activations only: a launch prepared earlier must follow it
+    recompute       the reference does not simply follow: it is run again
+
+A memoised, stale or precomputed result is a wrong result after such a move.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inference_kernels.core.constraints import evaluate, value_of
+from inference_kernels.core.errors import SchemaError
+from inference_kernels.core.files import read_json
+
+if TYPE_CHECKING:
+    import torch
+
+FILE = "rearrangements.json"
+PLACE = re.compile(r"(\w+)(?:\.(\d+)(?:([*%])(\d+))?|@(\w+))")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dimension of a tensor, split in blocks of `unit`.
+
+    `inner`: elements inside each block change places.
+    """
+
+    tensor: str
+    dim: int = 0
+    unit: int = 1
+    inner: bool = False
+    view: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        match = PLACE.fullmatch(text)
+        if not match:
+            raise SchemaError(
+                expected="tensor.dim, tensor.dim*unit, tensor.dim%unit or tensor@view",
+                found=text,
+                where=FILE,
+                remedy="correct the move",
+            )
+        tensor, dim, kind, unit, view = match.groups()
+        return cls(tensor, int(dim or 0), int(unit or 1), kind == "%", view or "")
+
+
+@dataclass(frozen=True)
+class Move:
+    name: str
+    places: tuple[Place, ...]
+    relabel: tuple[tuple[str, str], ...] = ()
+    within: tuple[str, ...] = ()
+    when: str = ""
+    after_prepare: bool = False
+    recompute: bool = False
+
+    @classmethod
+    def parse(cls, item: dict[str, Any]) -> "Move":
+        known = {"name", "axes", "relabel", "within", "when", "after_prepare", "recompute"}
+        if not {"name", "axes"} <= set(item) <= known:
+            raise SchemaError(
+                expected=f"keys of {sorted(known)}", found=f"{sorted(item)}", where=FILE, remedy="correct the move"
+            )
+        relabel = tuple(
+            (name, unit or "1") for name, _, unit in (text.partition("/") for text in item.get("relabel", "").split())
+        )
+        return cls(
+            item["name"],
+            tuple(map(Place.parse, item["axes"].split())),
+            relabel,
+            tuple(item.get("within", ())),
+            item.get("when", ""),
+            item.get("after_prepare", False),
+            item.get("recompute", False),
+        )
+
+
+@cache
+def _all_moves(path: Path) -> dict[str, list[Move]]:
+    return {name: [Move.parse(item) for item in items] for name, items in read_json(path).items()}
+
+
+def moves_of(root: Path, definition: dict) -> list[Move]:
+    """The moves of a definition; none if the file or the entry does not exist."""
+    path = root / FILE
+    return _all_moves(path).get(definition["name"], []) if path.exists() else []
+
+
+@dataclass(frozen=True)
+class Step:
+    """A move with its permutation: `permuted[i] = old[order[i]]` along every place."""
+
+    move: Move
+    order: "torch.Tensor"
+    units: dict[str, int]
+
+    def apply(self, tensors: Mapping[str, Any]) -> None:
+        """Rearrange in place those of `tensors` that the move touches."""
+        for place in self.move.places:
+            if place.tensor in tensors:
+                permute_(tensors[place.tensor], place, self.order)
+        for name, unit in self.units.items():
+            if name in tensors:
+                relabel_(tensors[name], unit, self.order)
+
+    @property
+    def trivial(self) -> bool:
+        import torch
+
+        return bool(torch.equal(self.order, torch.arange(len(self.order), device=self.order.device)))
+
+
+def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator") -> Step | None:
+    """The move with a permutation drawn from `generator`; None where it is not legal or changes nothing."""
+    import torch
+
+    names = {**axes, **inputs}
+    if move.when and not evaluate(move.when, names, FILE):
+        return None
+    first = next(place for place in move.places if place.tensor in inputs)
+    count = extent(inputs[first.tensor], first)
+    order = torch.randperm(count, generator=generator)
+    if move.within:
+        order = _inside_groups([value_of(text, names, FILE).cpu() for text in move.within], order)
+    units = {name: int(value_of(unit, names, FILE)) for name, unit in move.relabel}
+    step = Step(move, order, units)
+    return None if step.trivial else step
+
+
+def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "torch.Tensor":
+    """A permutation that follows `shuffled` but keeps every row inside its group of equal keys."""
+    import torch
+
+    order = torch.empty_like(shuffled)
+    order[_sorted_by(keys, torch.arange(len(shuffled)))] = _sorted_by(keys, shuffled)
+    return order
+
+
+def _sorted_by(keys: list["torch.Tensor"], rows: "torch.Tensor") -> "torch.Tensor":
+    """`rows` in the order of their keys, the first key before the others; rows of equal keys stay in turn."""
+    for key in reversed(keys):
+        rows = rows[key[rows].argsort(stable=True)]
+    return rows
+
+
+def _bytes_view(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Index operations do not know every narrow float: one-byte types are moved as int8."""
+    import torch
+
+    return tensor.view(torch.int8) if tensor.element_size() == 1 and tensor.dtype != torch.bool else tensor
+
+
+def _pieces(tensor: "torch.Tensor", place: Place) -> Iterable[tuple["torch.Tensor", int, int]]:
+    if place.view:
+        return VIEWS[place.view](tensor)
+    return [(tensor, place.dim, place.unit)]
+
+
+def fp8_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
+    """Pages [N, P, 528]: P payload rows of 512 E4M3 bytes, then P rows of 16 scales, one for 32 values."""
+    flat, rows = pages.flatten(1), pages.shape[1]
+    return [
+        (flat[:, : 512 * rows].unflatten(1, (rows, 512)), 2, 32),
+        (flat[:, 512 * rows :].unflatten(1, (rows, 16)), 2, 1),
+    ]
+
+
+def fp4_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
+    """Pages [N, P, 288].
+
+    P payload rows of 256 bytes of two codes, then P rows of 32 scales, one for 16 values.
+    """
+    flat, rows = pages.flatten(1), pages.shape[1]
+    return [
+        (flat[:, : 256 * rows].unflatten(1, (rows, 256)), 2, 16),
+        (flat[:, 256 * rows :].unflatten(1, (rows, 32)), 2, 2),
+    ]
+
+
+VIEWS = {"fp8_pages": fp8_pages, "fp4_pages": fp4_pages}
+
+
+def extent(tensor: "torch.Tensor", place: Place) -> int:
+    """How many elements or blocks change places."""
+    view, dim, unit = next(iter(_pieces(tensor, place)))
+    return unit if place.inner else view.shape[dim] // unit
+
+
+def permute_(tensor: "torch.Tensor", place: Place, order: "torch.Tensor") -> None:
+    order = order.to(tensor.device)
+    for view, dim, unit in _pieces(_bytes_view(tensor), place):
+        split = view.unflatten(dim, (-1, unit))
+        split.copy_(split.index_select(dim + place.inner, order))
+
+
+def relabel_(tensor: "torch.Tensor", unit: int, order: "torch.Tensor") -> None:
+    """Positions follow what they point at; negative values stay."""
+    import torch
+
+    inverse = torch.argsort(order).to(tensor.device)
+    place = tensor.long().clamp(min=0)
+    moved = inverse[place // unit] * unit + place % unit
+    tensor.copy_(torch.where(tensor >= 0, moved.to(tensor.dtype), tensor))
+
+
+def step_message(step: Step) -> dict[str, Any]:
+    """What a worker needs to apply the step, beside its order."""
+    places = [[p.tensor, p.dim, p.unit, p.inner, p.view] for p in step.move.places]
+    return {"places": places, "units": step.units, "count": len(step.order)}
+
+
+def step_from_message(message: dict[str, Any], order: "torch.Tensor") -> Step:
+    places = tuple(Place(*fields) for fields in message["places"])
+    return Step(Move("", places), order, dict(message["units"]))

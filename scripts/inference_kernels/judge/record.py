@@ -1,0 +1,93 @@
+"""The record of one judged workload: how it begins, what fills it, how its seconds add up."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from inference_kernels.core.hashing import sha256_file
+from inference_kernels.core.tasks import Task, task_path
+from inference_kernels.core.workloads import Available
+from inference_kernels.judge.bench import Bench
+from inference_kernels.judge.candidate import text_hash
+from inference_kernels.judge.floor import REJECT_BELOW, Floor
+from inference_kernels.judge.judge import Subject
+
+
+def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict[str, Any]:
+    judge = subject.judge
+    workload = item.workload
+    return {
+        "solution": subject.name,
+        "definition": subject.definition["name"],
+        "workload": item.uuid,
+        "class": item.data_class,
+        "axes": workload["axes"],
+        "status": "pass",
+        "detail": "",
+        "against": judge.options.against,
+        "timed": task.timing["timed"],
+        "group_axis": task.group_axis,
+        "comparisons": {},
+        "timing": {},
+        "notes": [],
+        "checked_calls": {},
+        "floor": None,
+        "seed": seed,
+        "seconds": {},
+        "clocks": {},
+        "environment": judge.environment,
+        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "hashes": {
+            "solution": text_hash(subject.solution),
+            "workload": text_hash(workload),
+            "task": sha256_file(task_path(judge.root, task.definition)),
+        },
+    }
+
+
+def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None) -> None:
+    """Copy what the bench found; a time below the floor turns the record into a rejection."""
+    record["seconds"] = summed_up(record["seconds"] | (bench.sheet.seconds if bench else {}))
+    if bench is not None:
+        sheet = bench.sheet
+        record |= {
+            "comparisons": sheet.comparisons,
+            "notes": sheet.notes,
+            "checked_calls": sheet.checked_calls,
+            "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()},
+        }
+    if floor is not None:
+        record["floor"] = floor.to_json()
+        for mode, timing in record["timing"].items():
+            timing["floor_ratio"] = timing["median_us"] / floor.microseconds if floor.microseconds else None
+            if record["status"] == "pass" and timing["median_us"] < REJECT_BELOW * floor.microseconds:
+                record |= {
+                    "status": "impossible_time",
+                    "detail": f"{mode} takes {timing['median_us']:.2f} us; bytes and operations need "
+                    f"{floor.microseconds:.2f} us at this device's measured peaks",
+                }
+
+
+@contextlib.contextmanager
+def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the time that the block takes to `seconds[name]`."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], dict[str, Any]]) -> Iterator[Future]:
+    """`work` in a thread beside the block; nvidia-smi takes 50 ms."""
+    with ThreadPoolExecutor(1) as aside:
+        yield aside.submit(work)
+
+
+def summed_up(seconds: dict[str, float]) -> dict[str, float]:
+    """With `overhead`: what the harness took for one workload, beside the solution's own time and worker start."""
+    own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
+    return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds.get("total", 0.0) - own}).items()}

@@ -1,0 +1,123 @@
+"""Reports: JSON lines of records, resuming one, tables from them, native Traces out of them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.files import json_line, read_jsonl
+from inference_kernels.core.native import check_native
+from inference_kernels.core.records import workload_line
+from inference_kernels.judge.verdicts import STATUSES, CannotJudge
+
+SAME_MACHINE = ("host", "gpu", "device", "timer", "cache_policy")
+TRACE_STATUS = {
+    "pass": "PASSED",
+    "mismatch": "INCORRECT_NUMERICAL",
+    "non_finite": "INCORRECT_NUMERICAL",
+    "build_error": "COMPILE_ERROR",
+    "timeout": "TIMEOUT",
+}
+COLUMNS = ["solution", "workload", "axes", "status", "launch us", "call us", "floor ratio"]
+
+
+def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, ...]]:
+    """(solution hash, workload hash) of the passing records in a report that is resumed.
+
+    CannotJudge if the report was made on another machine: its times must not be mixed with this one's.
+    """
+    done = set()
+    for number, record in read_jsonl(path):
+        theirs = record.get("environment", {})
+        for key in SAME_MACHINE:
+            if theirs.get(key) != environment.get(key):
+                raise CannotJudge(
+                    expected=f"a report of this machine ({key} {environment.get(key)!r})",
+                    found=f"{theirs.get(key)!r}",
+                    where=f"{path}:{number}",
+                    remedy="start another report",
+                )
+        if record["status"] == "pass":
+            done.add((record["hashes"]["solution"], record["hashes"]["workload"]))
+    return done
+
+
+def start_report(path: Path, resume: bool) -> None:
+    """CannotJudge if a report is there and must not be continued."""
+    if path.exists() and not resume:
+        raise CannotJudge(
+            expected="a new report",
+            found="an existing file",
+            where=str(path),
+            remedy="choose another name, or --resume it",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """One line, flushed to the disk: a killed run keeps what it has finished."""
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(json_line(record) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def table_row(record: dict[str, Any]) -> dict[str, Any]:
+    timing = record["timing"]
+    launch, call = (timing.get(mode, {}).get("median_us") for mode in ("launch", "call"))
+    ratio = timing.get(record["timed"], {}).get("floor_ratio")
+    return {
+        "solution": record["solution"],
+        "workload": record["workload"][:8],
+        "axes": ", ".join(f"{name}={size}" for name, size in record["axes"].items()),
+        "status": record["status"],
+        "launch us": number(launch),
+        "call us": number(call),
+        "floor ratio": number(ratio),
+    }
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def troubles(records: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"{record['status']} {record['solution']} {record['workload']}: {record['detail']}"
+        for record in records
+        if record["status"] != "pass"
+    ]
+
+
+def counts(records: list[dict[str, Any]]) -> dict[str, int]:
+    kinds = [STATUSES[record["status"]][0] for record in records]
+    return {"passed": kinds.count("pass"), "rejected": kinds.count("reject"), "not_judged": kinds.count("void")}
+
+
+def trace_of(record: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any] | None:
+    """The record as a native Trace; None for a workload that was not judged."""
+    if STATUSES[record["status"]][0] == "void":
+        return None
+    status = TRACE_STATUS.get(record["status"], "RUNTIME_ERROR")
+    environment = record["environment"]
+    evaluation: dict[str, Any] = {
+        "status": status,
+        "timestamp": record["when"],
+        "log": record["detail"],
+        "environment": {"hardware": environment["device"] or "cpu", "libs": environment["packages"]},
+    }
+    if status in ("PASSED", "INCORRECT_NUMERICAL"):
+        worst = [item["max_abs_error"] for item in record["comparisons"].values() if item["max_abs_error"] is not None]
+        evaluation["correctness"] = {"max_absolute_error": max(worst, default=0.0), "max_relative_error": 0.0}
+    if status == "PASSED":
+        timed = record["timing"].get(record["timed"], {})
+        evaluation["performance"] = {"latency_ms": timed.get("median_us", 0.0) / 1e3}
+    trace = workload_line(record["definition"], workload) | {"solution": record["solution"], "evaluation": evaluation}
+    check_native("trace", trace, record["workload"])
+    return trace
+
+
+def write_trace(folder: Path, op_type: str, trace: dict[str, Any]) -> None:
+    """Append to `<folder>/<op_type>/<definition>.jsonl`, where the native loader looks for traces."""
+    path = folder / op_type / f"{trace['definition']}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    append(path, trace)

@@ -1,0 +1,148 @@
+"""Timed calls: prepared launches that must follow changed values, fresh values before each, secret checks."""
+
+import math
+import time
+
+from inference_kernels.judge.bench import POISONS, Bench, differ
+from inference_kernels.judge.rearrange import Step
+from inference_kernels.judge.stats import Timing, summarise
+from inference_kernels.judge.verdicts import Rejected
+
+MODES = ("launch", "call")
+PREPARE_WARMUP = 2
+# Differences between CUDA events are good to about this.
+EVENT_RESOLUTION_NS = 500.0
+# Timed calls of a trial are checked while their outputs fit in this budget, within these counts. Whoever wants to
+# move the median must cheat in half of the calls: of 50, sixteen looks miss all of those once in two million. Where
+# only the reference knows the result of changed values, a trial stops looking after RECHECK_SECONDS of that.
+CHECK_BYTES, CHECKS_AT_LEAST, CHECKS_AT_MOST, RECHECK_SECONDS = 2**26, 2, 16, 0.05
+# A claimed median below this share of the judge's own clock per call, less the slack, is a lie.
+BURST_SHARE, BURST_SLACK_NS, BURST_SECONDS, BURST_ATTEMPTS = 0.4, 8_000.0, 0.02, 3
+
+
+def time_modes(bench: Bench, iterations: int, warmup: int, trials: int) -> None:
+    """Fill the sheet's `launch` and `call` times of one solution alone."""
+    prepare(bench)
+    for mode in MODES:
+        samples: list[float] = []
+        for number in range(trials):
+            samples += trial(bench, mode, iterations, 1 if number else warmup)
+        record_timing(bench, mode, samples, iterations * trials)
+
+
+def prepare(bench: Bench) -> None:
+    """Prepare (and on a GPU capture) the launch of every set, then prove that it follows changed values."""
+    for number in range(len(bench.sets)):
+        bench.prepare(number, PREPARE_WARMUP)
+    followed = False
+    for number, arrangement in enumerate(bench.sets):
+        before = arrangement.expected()
+        _prove(bench, number, arrangement.take_all(after_prepare=True))
+        followed = followed or differ(before, arrangement.expected())
+    scrambled = bench.sets[0].scramble()
+    if scrambled:
+        _prove(bench, 0, scrambled)
+    if not followed and not scrambled:
+        bench.sheet.notes.append("no move after prepare changes the outputs: a launch may be precomputed")
+
+
+def _prove(bench: Bench, number: int, steps: list[Step]) -> None:
+    bench.ready(number, "launch", steps, POISONS[number % 2], fresh=False)
+    bench.go("launch", 1)
+    bench.check_outputs(number, "launch")
+    bench.check_inputs(number)
+
+
+def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
+    """Nanoseconds of `iterations` calls on end."""
+    whole = Trial(bench, mode, iterations)
+    whole.go_on(iterations, warmup)
+    return whole.samples
+
+
+class Trial:
+    """Up to `iterations` timed calls, each on another set with fresh values; random ones are checked.
+
+    Which ones is decided here and not known to the worker before the call has returned. samples: nanoseconds.
+    """
+
+    def __init__(self, bench: Bench, mode: str, iterations: int):
+        self.bench, self.mode, self.iterations = bench, mode, iterations
+        self.samples: list[float] = []
+        self._checked = set(bench.random.sample(range(iterations), _checks(bench, iterations)))
+        self._seconds_left, self._turns = RECHECK_SECONDS, 0
+
+    def go_on(self, count: int, warmup: int) -> None:
+        """Time the next `count` calls, after `warmup` that do not count."""
+        for turn in range(-warmup, count):
+            self._call(len(self.samples), counts=turn >= 0)
+        if len(self.samples) >= self.iterations:
+            self.bench.require_no_tails()
+
+    def _call(self, index: int, counts: bool) -> None:
+        bench, mode = self.bench, self.mode
+        self._turns += 1
+        number = (self._turns + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
+        steps = bench.sets[number].take_some(bench.random.choice)
+        bench.ready(number, mode, steps, bench.random.choice(POISONS), fresh=False)
+        answer = bench.go(mode, 1)
+        if not counts:
+            return
+        self.samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
+        if index in self._checked and self._seconds_left > 0:
+            if any(step.move.recompute for step in steps):
+                self._seconds_left -= _reference_seconds(bench, number)
+            bench.check_outputs(number, mode)
+
+
+def _reference_seconds(bench: Bench, number: int) -> float:
+    """How long the judge takes to know what a set's outputs must be; nothing that a worker could draw out."""
+    begun = time.perf_counter()
+    bench.sets[number].expected()
+    return time.perf_counter() - begun
+
+
+def own_time(bench: Bench, mode: str, sample: float) -> float:
+    """A launch's time without what events around a replay add of their own (measured when the judge starts).
+
+    Calls keep it: an eager call is made of launches. What cannot be a time stays as it is, to be refused.
+    """
+    if mode != "launch" or sample <= 0:
+        return sample
+    return min(sample, max(sample - bench.overhead_ns, EVENT_RESOLUTION_NS))
+
+
+def _checks(bench: Bench, iterations: int) -> int:
+    """How many calls of a trial are checked at most."""
+    affordable = max(CHECKS_AT_LEAST, CHECK_BYTES // max(1, bench.case.output_bytes()))
+    return min(iterations, affordable, CHECKS_AT_MOST)
+
+
+def record_timing(bench: Bench, mode: str, samples: list[float], expected: int) -> None:
+    timing = summarise(samples, expected)
+    bench.sheet.timing[mode] = timing
+    cross_check(bench, mode, timing)
+
+
+def cross_check(bench: Bench, mode: str, timing: Timing) -> None:
+    """Back-to-back calls on the judge's own clock: claimed times must not be much shorter."""
+    claimed, per_call = timing.median_us * 1e3, math.inf
+    for _ in range(BURST_ATTEMPTS):
+        per_call = min(per_call, _burst_slope(bench, mode, claimed))
+        if claimed >= BURST_SHARE * per_call - BURST_SLACK_NS:
+            return
+    raise Rejected(
+        "timer_disagrees",
+        f"claims {claimed / 1e3:.1f} us a {mode}; back to back one takes {per_call / 1e3:.1f} us on the judge's clock",
+    )
+
+
+def _burst_slope(bench: Bench, mode: str, claimed_ns: float) -> float:
+    """Nanoseconds a call, from two counts of calls, so that the cost of asking cancels out."""
+    few = 2
+    many = few + max(4, min(1000, int(BURST_SECONDS * 1e9 / max(claimed_ns, 1e3))))
+    best: dict[int, int] = {}
+    for count in (few, many, few, many):
+        elapsed = bench.burst(mode, count)
+        best[count] = min(best.get(count, elapsed), elapsed)
+    return (best[many] - best[few]) / (many - few)

@@ -1,0 +1,273 @@
+"""What differs between devices in a worker: poisoned memory, synchronising, timing one call, graphs.
+
+`HostDevice` (judge --gpu cpu) times with the host clock and exists so that every rule can be tested without a
+GPU; its figures are labelled and never compared with GPU ones. `CudaDevice` is in judge_cuda.py.
+"""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from inference_kernels.core.tensors import byte_view
+from inference_kernels.judge.verdicts import Rejected
+
+if TYPE_CHECKING:
+    import torch
+
+# Held from before any solution is imported.
+CLOCK = time.perf_counter_ns
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_PERTURB = -1, -3, -6
+# The largest values that glibc takes. What is freed stays with the process: calls back to back, which free and ask
+# again at once, paid for fresh pages otherwise and took three times as long as single ones.
+NEVER_TRIM, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 2**25
+
+
+class HostDevice:
+    """CPU tensors, host clock. `capture` keeps the plain function: there is no graph to replay."""
+
+    name = "cpu"
+    timer = "host_clock"
+    cache_policy = "not controlled"
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        # glibc only: makes malloc fill what it hands out, so that memory never written to is seen as such.
+        self._mallopt = getattr(library, "mallopt", None)
+        if self._mallopt:
+            self._mallopt(M_TRIM_THRESHOLD, NEVER_TRIM)
+            self._mallopt(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
+
+    def describe(self) -> dict[str, Any]:
+        import platform
+
+        return {
+            "device": platform.processor() or platform.machine(),
+            "timer": self.timer,
+            "cache_policy": self.cache_policy,
+        }
+
+    def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
+        """From now on fresh memory holds `byte`; 0 switches it off.
+
+        glibc writes the complement of its setting, and 0 means off there: 0xFF becomes 0xFE.
+        """
+        if self._mallopt:
+            self._mallopt(M_PERTURB, min(byte, 0xFE) ^ 0xFF if byte else 0)
+
+    def synchronize(self) -> None:
+        return
+
+    def reset_persisting_l2(self) -> None:
+        return
+
+    def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
+        """(result, nanoseconds, nanoseconds of work still under way afterwards)."""
+        start = CLOCK()
+        result = run()
+        return result, float(CLOCK() - start), 0.0
+
+    def time_replay(self, replay: Callable[[], Any]) -> tuple[float, float]:
+        _, elapsed, tail = self.time_call(replay)
+        return elapsed, tail
+
+    def launch_overhead_ns(self) -> float:
+        return 0.0
+
+    def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
+        """(what one timed launch calls, outputs that it rewrites in place or None)."""
+        for _ in range(warmup):
+            launch()
+        return launch, None
+
+
+def fill_bytes(tensor: "torch.Tensor", byte: int) -> None:
+    """Every byte of a dense tensor becomes `byte`."""
+    byte_view(tensor).fill_(byte)
+
+
+def make_device(name: str) -> Any:
+    if name == "cpu":
+        return HostDevice()
+    pass
+
+    return CudaDevice()
+
+
+# CUlimit of the driver API: bytes of L2 set aside for persisting accesses.
+LIMIT_PERSISTING_L2 = 6
+
+
+FLUSH_SHARE_OF_L2 = 4
+
+
+POISON_COPIES = 3
+
+
+OVERHEAD_REPLAYS = 40
+
+
+# The device waits so long before the flush, about 0.2 ms: time for a late host to queue all that follows. On an H200,
+# whose flush takes some 60 us, up to one launch in ten of small kernels read several times the others without it; with
+# it few do (`~` in docs/baselines.md).
+LEAD_CYCLES = 400_000
+
+
+class CudaDevice:
+    """One visible GPU.
+
+    Launch times: events around one replay of a captured graph, cold L2. Call times: eager.
+    """
+
+    name = "cuda"
+    timer = "cuda_events"
+    cache_policy = "cold_l2"
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        torch.cuda.init()
+        self.properties = torch.cuda.get_device_properties(0)
+        self._event, self._synchronize = torch.cuda.Event, torch.cuda.synchronize
+        self._sum, self._wait = torch.sum, torch.cuda._sleep
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        l2 = self.properties.L2_cache_size
+        self._flush_buffer = torch.zeros(max(FLUSH_SHARE_OF_L2 * l2, 2**28) // 4, device="cuda")
+        self._flush_result = torch.zeros((), device="cuda")
+        self.reset_persisting_l2()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "device": self.properties.name,
+            "uuid": str(self.properties.uuid),
+            "timer": self.timer,
+            "cache_policy": self.cache_policy,
+            "l2_bytes": self.properties.L2_cache_size,
+            "memory_bytes": self.properties.total_memory,
+            "cuda": self.torch.version.cuda,
+        }
+
+    def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
+        """Fill and free blocks of the outputs' sizes, so that the caching allocator hands out the poison."""
+        if not byte:
+            return
+        for size in sorted(set(sizes), reverse=True):
+            blocks = [
+                self.torch.empty(max(size, 1), dtype=self.torch.uint8, device="cuda") for _ in range(POISON_COPIES)
+            ]
+            for block in blocks:
+                block.fill_(byte)
+        self._synchronize()
+
+    def synchronize(self) -> None:
+        self._synchronize()
+
+    def reset_persisting_l2(self) -> None:
+        """Give back lines that an earlier launch pinned in L2, and the carve-out itself."""
+        self._driver.cuCtxResetPersistingL2Cache()
+        self._driver.cuCtxSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(0))
+
+    def flush(self) -> None:
+        """Queue a read of several times the L2: it evicts everything and leaves only clean lines."""
+        self._sum(self._flush_buffer, dim=0, out=self._flush_result)
+
+    def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
+        """(result, nanoseconds between the events, nanoseconds until the device was idle after them)."""
+        self.flush()
+        self._synchronize()
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        start.record()
+        result = run()
+        end.record()
+        return result, *self._finish(start, end)
+
+    def time_replay(self, replay: Callable[[], Any]) -> tuple[float, float]:
+        """Wait, flush, events and replay are queued together: the launch latency of the host is not timed."""
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        self._wait(LEAD_CYCLES)
+        self.flush()
+        start.record()
+        replay()
+        end.record()
+        return self._finish(start, end)
+
+    def launch_overhead_ns(self) -> float:
+        """What events around a replay show beyond its kernels' own durations as CUPTI records them.
+
+        The mean of a plain kernel and a matrix product, which takes most of the shared memory and starts later
+        (by about 0.5 us on an H200). 0 where CUPTI may not trace: then launch times contain it.
+        """
+        torch = self.torch
+        values, factor = torch.zeros(2**18, device="cuda"), torch.ones(1024, 1024, device="cuda").bfloat16()
+        target = torch.empty_like(factor)
+        found = [
+            self._overhead_ns(launch)
+            for launch in (lambda: values.add_(1), lambda: torch.mm(factor, factor, out=target))
+        ]
+        return statistics.fmean(found)
+
+    def _overhead_ns(self, launch: Callable[[], Any]) -> float:
+        replay, _ = self.capture(launch, 3)
+        shown = statistics.median(self.time_replay(replay)[0] for _ in range(OVERHEAD_REPLAYS))
+        own = self.kernel_durations_ns(replay, OVERHEAD_REPLAYS)
+        return max(0.0, shown - statistics.median(own)) if own else 0.0
+
+    def kernel_durations_ns(self, replay: Callable[[], Any], count: int) -> list[float]:
+        """Summed durations of the kernels of each of `count` replays, all from a cold cache, as CUPTI has them."""
+        own = [name for name, _ in self._traced(replay)]
+        if not own:
+            return []
+
+        def cold() -> None:
+            for _ in range(count):
+                self.flush()
+                replay()
+                self._synchronize()
+
+        durations = [duration for name, duration in self._traced(cold) if name in set(own)]
+        return [sum(durations[first : first + len(own)]) for first in range(0, len(durations), len(own))]
+
+    def _traced(self, run: Callable[[], Any]) -> list[tuple[str, float]]:
+        """(kernel's name, nanoseconds) in the order of their starts."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            run()
+            self._synchronize()
+        kernels = sorted(
+            (event for event in seen.events() if event.device_time > 0), key=lambda event: event.time_range.start
+        )
+        return [(event.name, 1e3 * event.device_time) for event in kernels]
+
+    def _finish(self, start: Any, end: Any) -> tuple[float, float]:
+        end.synchronize()
+        done = CLOCK()
+        self._synchronize()
+        return start.elapsed_time(end) * 1e6, float(CLOCK() - done)
+
+    def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
+        """Warm up on the capture stream, then capture one launch. Rejected: not_capturable."""
+        torch = self.torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(warmup):
+                launch()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                result = launch()
+        except RuntimeError as error:
+            raise Rejected("not_capturable", str(error)) from error
+        self._synchronize()
+
+        def replay() -> None:
+            graph.replay()
+
+        # The graph reads the tensors that the launch holds, and does not keep them itself.
+        replay.launch = launch
+        return replay, result

@@ -1,0 +1,3 @@
+"""Qwen3-Next as the contest captured it: checkpoint, capture requests and hooks of the gated delta rule; no other
+operator.
+"""

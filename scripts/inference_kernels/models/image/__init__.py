@@ -1,0 +1,1 @@
+"""Qwen-Image: checkpoint, hooks and the joining of its attention calls; nothing for video."""

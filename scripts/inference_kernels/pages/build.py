@@ -1,0 +1,279 @@
+"""Generated documentation: one page for each definition, and the marked blocks of README.md.
+
+Sources: the definition's JSON and reference, its task, its workloads and capture records, and the hand-written
+notes in docs/notes/<op_type>.md (engine boundary, architectures, open doubts); the tables of licenses/.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.definitions import definition_files, read_definition, var_axes
+from inference_kernels.core.errors import PackError
+from inference_kernels.core.files import read_text, write_text
+from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
+from inference_kernels.core.tasks import Task, read_task
+from inference_kernels.pages import baselines, captures, cli, gdn_numerics, judge, licences, performance
+from inference_kernels.pages.discrimination import read_summary
+from inference_kernels.pages.markdown import table
+
+REMEDY = "run: python scripts/build_docs.py"
+BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def expected_documents(root: Path) -> dict[Path, str]:
+    """Every generated document and the text it should have."""
+    records: dict[str, list[dict]] = {}
+    for record in read_captures(root):
+        records.setdefault(record["definition"], []).append(record)
+    definitions = [read_definition(path) for path in definition_files(root)]
+    documents = {
+        root / "docs" / "definitions" / f"{definition['name']}.md": definition_page(
+            root, definition, records.get(definition["name"], [])
+        )
+        for definition in definitions
+    }
+    readme = root / "README.md"
+    rows = baselines.read_rows(root)
+    blocks = {
+        "counts": counts_block(records),
+        "definitions": definitions_block(definitions, records),
+        "baselines": table(baselines.OVERVIEW, baselines.overview(rows)),
+    }
+    documents[readme] = fill_blocks(read_text(readme), blocks, readme)
+    if (root / judge.CORPUS).exists():
+        documents[root / judge.HOSTILE_PAGE] = judge.hostile_page(root)
+    if rows:
+        documents[root / baselines.PAGE] = baselines.page(root, rows)
+    if (root / judge.SUMMARY).exists():
+        documents[root / judge.PAGE] = judge.judge_page(root, rows, baselines.SUMMARY)
+    if (root / licences.WORKS).exists():
+        documents |= licence_documents(root)
+    if (root / "scripts").is_dir():
+        documents[root / cli.PAGE] = cli.cli_page(root)
+    if (root / captures.FOLDER).is_dir():
+        documents[root / captures.PAGE] = captures.captures_page(root)
+    if (root / performance.SUMMARY).exists():
+        documents[root / performance.PAGE] = performance.performance_page(root)
+    if (root / gdn_numerics.SUMMARY).exists():
+        documents[root / gdn_numerics.PAGE] = gdn_numerics.numerics_page(root)
+    return documents
+
+
+def fill_blocks(text: str, blocks: dict[str, str], path: Path) -> str:
+    """Replace the content of every marked block; PackError for a block nobody generates."""
+
+    def content(match: re.Match) -> str:
+        if match[2] not in blocks:
+            raise PackError(
+                expected=f"a block of {sorted(blocks)}", found=match[2], where=str(path), remedy="correct the marker"
+            )
+        return f"{match[1]}{blocks[match[2]]}\n{match[3]}"
+
+    return BLOCK.sub(content, text)
+
+
+def counts_block(records: dict[str, list[dict]]) -> str:
+    every = [record for group in records.values() for record in group]
+    counts = {name: sum(record["class"] == name for record in every) for name in CLASSES}
+    total = f"{PUBLISHED_TARGET:,} in all"
+    targets = {"published": f"{total}, 154 of them contest", "contest": "154", "seeded": "-"}
+    rows = [[f"`{name}`", counts[name], targets[name]] for name in CLASSES]
+    return table(["class", "workloads here", "target"], rows)
+
+
+def definitions_block(definitions: list[dict], records: dict[str, list[dict]]) -> str:
+    rows = []
+    for definition in definitions:
+        name = definition["name"]
+        counts = [sum(record["class"] == kind for record in records.get(name, [])) for kind in CLASSES]
+        rows.append([f"[`{name}`](docs/definitions/{name}.md)", ", ".join(var_axes(definition)), *counts])
+    return table(["definition", "variable axes", *CLASSES], rows)
+
+
+def licence_documents(root: Path) -> dict[Path, str]:
+    """The pages of licenses/; SchemaError for a name that no work answers to."""
+    for error in licences.missing_works(root):
+        raise error
+    page, works = root / licences.PAGE, licences.read_works(root)
+    blocks = {
+        "works": table(
+            ["work", "kind", "version", "what it is to this repository", "licence", "read in", "notice"],
+            licences.work_rows(works),
+        ),
+        "files": table(["files", "terms", "works"], licences.file_rows(root, works)),
+    }
+    packages = table(
+        ["package", "version", "licence as stated", "field"],
+        [list(row.values()) for row in licences.read_packages(root)],
+    )
+    return {
+        page: fill_blocks(read_text(page), blocks, page),
+        root / licences.PACKAGES_PAGE: f"# Packages\n\n{licences.PACKAGES_INTRODUCTION}\n{packages}\n",
+    }
+
+
+def definition_page(root: Path, definition: dict, records: list[dict]) -> str:
+    """The page of one definition, as Markdown."""
+    name = definition["name"]
+    task = read_task(root, name)
+    notes = root / "docs" / "notes" / f"{definition['op_type']}.md"
+    parts = [
+        f"# {name}",
+        f"Generated by `python scripts/build_docs.py`; operator family `{definition['op_type']}`.",
+        definition["description"],
+        "Tags: " + ", ".join(f"`{tag}`" for tag in definition["tags"]),
+        "## Contract",
+        contract(definition),
+        "## Reference",
+        reference_text(definition),
+        "## Acceptance",
+        acceptance(task),
+        "## Captured workloads",
+        f"![Workloads by exact shape](../figures/shapes/{name}.svg)",
+        workloads_text(root, definition, records),
+    ]
+    measured = read_summary(root).get(name)
+    if measured:
+        parts += ["## What the tolerance cannot tell apart", discrimination_text(measured)]
+    if notes.exists():
+        parts += ["## Boundary, architectures, open doubts", read_text(notes).strip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def contract(definition: dict) -> str:
+    axes = [
+        [f"`{name}`", axis.get("value", "variable"), axis["description"]] for name, axis in definition["axes"].items()
+    ]
+    tensors = [
+        [
+            f"`{name}`",
+            kind,
+            "scalar" if spec["shape"] is None else f"[{', '.join(spec['shape'])}]",
+            spec["dtype"],
+            spec["description"],
+        ]
+        for kind, group in (("input", "inputs"), ("output", "outputs"))
+        for name, spec in definition[group].items()
+    ]
+    rules = definition.get("constraints") or []
+    lines = ["Constraints: " + (", ".join(f"`{rule}`" for rule in rules) if rules else "none")]
+    return "\n\n".join(
+        [
+            table(["axis", "size", "meaning"], axes),
+            table(["tensor", "role", "shape", "dtype", "meaning"], tensors),
+            *lines,
+        ]
+    )
+
+
+def reference_text(definition: dict) -> str:
+    """The docstring of the reference, and where its source lies."""
+    docstring = ast.get_docstring(ast.parse(definition["reference"])) or ""
+    source = f"definitions/{definition['op_type']}/{definition['name']}.py"
+    return f"Source: [`{source}`](../../{source})\n\n```text\n{docstring}\n```"
+
+
+def acceptance(task: Task) -> str:
+    tolerance, ratio = task.tolerance, task.tolerance.required_matched_ratio
+    share = "every element" if ratio is None else f"a share of {ratio} of the elements"
+    return (
+        f"Floating outputs: atol {tolerance.atol}, rtol {tolerance.rtol}, rule `{tolerance.comparison}`, {share}; "
+        f"integer outputs exactly. Timed: {task.timing['timed']}; baseline `{task.baseline}`; "
+        f"grouped by `{task.group_axis}`; {len(task.dev)} dev workloads."
+    )
+
+
+def workloads_text(root: Path, definition: dict, records: list[dict]) -> str:
+    if not records:
+        return "None in this repository yet."
+    axes = {workload["uuid"]: workload["axes"] for workload in read_workloads(root, definition)}
+    rows = [_workload_row(record, axes[record["workload"]]) for record in records]
+    paths = sorted({record["operation"]["call_path"] for record in records})
+    adaptations = sorted({_general(item) for record in records for item in record["adaptations"]})
+    text = table(["workload", "class", "axes", "request", "layer", "step", "max abs error", "tolerance used"], rows)
+    text += "\n\nEngine call: " + "; ".join(f"`{path}`" for path in paths)
+    if adaptations:
+        text += "\n\nAdaptations recorded:\n\n" + "\n".join(f"- {item}" for item in adaptations)
+    return text
+
+
+def discrimination_text(measured: dict) -> str:
+    """The wrong answers tried on the task's workloads, from the summary of scripts/check_tasks.py."""
+    used = ", ".join(f"{count} {kind}" for kind, count in measured["workloads"].items())
+    rows = [
+        [
+            item["trick"],
+            f"{item['told_apart']} of {item['workloads']}",
+            _shares(item["share"]),
+            ", ".join(f"`{name}`" for name in item["passing_alone"]) or "-",
+        ]
+        for item in measured["tricks"]
+    ]
+    text = (
+        f"Wrong answers judged by this task on its workloads ({used}; {measured['skipped']} skipped). "
+        "The shares are the largest of matching elements, rounded down.\n\n"
+    )
+    text += table(["wrong answer", "told apart", "share that matches", "outputs that pass alone"], rows)
+    missed = [
+        f"- {item['trick']}, workload `{item['workload']}`: {_shares(item['share'])}"
+        + (f" ({item['note']})" if item["note"] else "")
+        for item in measured["not_told_apart"]
+    ]
+    return text + "\n\n" + ("Not told apart:\n\n" + "\n".join(missed) if missed else "Every one of them is told apart.")
+
+
+def _shares(shares: dict[str, float | None]) -> str:
+    return ", ".join(f"`{name}` " + ("-" if share is None else f"{share:.3f}") for name, share in shares.items())
+
+
+def _workload_row(record: dict, axes: dict) -> list[Any]:
+    errors = [item for item in record["replay"]["errors"].values() if item["max_abs_error"] is not None]
+    worst = [
+        format(max((item[key] for item in errors), default=0.0), form) if record["outputs"] else "-"
+        for key, form in (("max_abs_error", ".3g"), ("tolerance_used", ".1%"))
+    ]
+    shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
+    step = record["operation"]["step"]
+    return [
+        f"`{record['workload']}`",
+        record["class"],
+        shape,
+        record["request"]["case"],
+        record["operation"]["layer"],
+        "-" if step is None else step,
+        *worst,
+    ]
+
+
+def _general(adaptation: str) -> str:
+    """An adaptation without its numbers, so that those of many workloads become one line."""
+    return re.sub(r"\[[\d, ]+\]", "[...]", re.sub(r"\b\d+\b", "#", adaptation))
+
+
+def write_documents(root: Path) -> list[Path]:
+    """Write what differs and delete pages of unknown definitions; return the changed paths."""
+    documents = expected_documents(root)
+    changed = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
+    for path in changed:
+        write_text(path, documents[path])
+    for path in _stale(root, documents):
+        path.unlink()
+        changed.append(path)
+    return changed
+
+
+def document_differences(root: Path) -> list[PackError]:
+    documents = expected_documents(root)
+    wrong = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
+    return [
+        PackError(
+            expected="the generated text", found="a difference", where=path.relative_to(root).as_posix(), remedy=REMEDY
+        )
+        for path in wrong + _stale(root, documents)
+    ]
+
+
+def _stale(root: Path, documents: dict[Path, str]) -> list[Path]:
+    return sorted(set((root / "docs" / "definitions").glob("*.md")) - set(documents))

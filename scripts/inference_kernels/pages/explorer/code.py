@@ -1,0 +1,111 @@
+"""Source code with marks for colours; the page makes the elements, so no markup is made of sources here."""
+
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.errors import EnvironmentMissing, missing_package
+from inference_kernels.core.files import read_text
+from inference_kernels.pages.figures.canvas import CLASS_COLOURS, INK, INSTALL, MUTED, PAPER, RULE, SHADE
+from inference_kernels.pages.figures.write import SHAPES
+
+# The first that a token's type falls under decides; everything else is plain (`.`).
+LETTERS = (
+    ("Token.Comment", "c"),
+    ("Token.Literal.String", "s"),
+    ("Token.Literal.Number", "n"),
+    ("Token.Keyword", "k"),
+    ("Token.Operator.Word", "k"),
+    ("Token.Name.Decorator", "d"),
+    ("Token.Name.Function", "f"),
+    ("Token.Name.Class", "f"),
+    ("Token.Name.Builtin", "b"),
+)
+PLAIN = "."
+
+
+def highlighted(path: str, text: str) -> dict[str, Any]:
+    """{path, text, marks}; marks are runs such as `6k7.`: length in UTF-16 units, letter of LETTERS."""
+    runs: list[list] = []
+    for _, kind, value in _lexer(path).get_tokens_unprocessed(text):
+        letter = PLAIN if value.isspace() else _letter(str(kind))
+        if runs and runs[-1][1] == letter:
+            runs[-1][0] += _units(value)
+        else:
+            runs.append([_units(value), letter])
+    return {"path": path, "text": text, "marks": "".join(f"{length}{letter}" for length, letter in runs)}
+
+
+def require_pygments() -> None:
+    """EnvironmentMissing if Pygments is absent."""
+    if importlib.util.find_spec("pygments") is None:
+        missing = missing_package("pygments")
+        raise EnvironmentMissing(expected=missing.expected, found=missing.found, where=missing.where, remedy=INSTALL)
+
+
+def _lexer(path: str) -> Any:
+    """By the file's name; plain text if nothing is known about it."""
+    from pygments.lexers import get_lexer_for_filename
+    from pygments.lexers.special import TextLexer
+    from pygments.util import ClassNotFound
+
+    try:
+        return get_lexer_for_filename(path)
+    except ClassNotFound:
+        return TextLexer()
+
+
+@cache
+def _letter(kind: str) -> str:
+    return next((letter for prefix, letter in LETTERS if f"{kind}.".startswith(f"{prefix}.")), PLAIN)
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+FIGURES = Path("docs", "figures")
+
+
+# Colours on a dark page; the style sheet of the page has the same.
+DARK = {
+    PAPER: "#161b22",
+    INK: "#e6edf3",
+    MUTED: "#a3adb8",
+    RULE: "#39424d",
+    SHADE: "#1d242d",
+    CLASS_COLOURS["published"]: "#58a6ff",
+    CLASS_COLOURS["contest"]: "#f0a83c",
+    CLASS_COLOURS["seeded"]: "#3fc79a",
+}
+
+
+TITLE = re.compile(r"<title>([^<]*)</title>")
+
+
+def shapes_image(root: Path, definition: str) -> str | None:
+    """The histogram of a definition; None if it was not drawn."""
+    path = root / FIGURES / SHAPES / f"{definition}.svg"
+    return both_schemes(read_text(path)) if path.exists() else None
+
+
+def named_figures(root: Path) -> list[dict[str, str]]:
+    """{title, svg} of every figure over all definitions."""
+    texts = [(path.stem, read_text(path)) for path in sorted((root / FIGURES).glob("*.svg"))]
+    return [
+        {"title": found[1] if (found := TITLE.search(text)) else stem, "svg": both_schemes(text)}
+        for stem, text in texts
+    ]
+
+
+def both_schemes(svg: str) -> str:
+    """`svg` with a style that recolours it where the page is dark."""
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark} !important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
+    return re.sub(r"(<svg\b[^>]*>)", lambda match: match[1] + style, svg, count=1)

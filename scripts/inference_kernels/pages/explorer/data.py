@@ -1,0 +1,182 @@
+"""What the explorer shows, as one JSON value. No tensor file is opened.
+
+Parts of receipts that many workloads share (model, engine, hardware, request, adaptations, criterion) stand
+once in `pool`, and the workloads hold their numbers there.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.definitions import definition_files, read_definition
+from inference_kernels.core.errors import SchemaError
+from inference_kernels.core.files import canonical_json, read_object
+from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
+from inference_kernels.core.schema import native_errors
+from inference_kernels.core.solutions import solution_files
+from inference_kernels.core.tasks import read_task, task_path
+from inference_kernels.pages.baselines import SUMMARY, read_rows
+from inference_kernels.pages.explorer.code import highlighted, named_figures, shapes_image
+from inference_kernels.pages.figures.data import histogram, summary
+
+REMEDY = "run: python scripts/check_workload_inputs.py"
+CONTEST_TARGET = 154
+# Of a measured baseline's keys those that the page shows.
+SHOWN = (
+    "definition",
+    "solution",
+    "data",
+    "passed",
+    "workloads",
+    "geomean_us",
+    "floor_ratio",
+    "speed_vs_sglang",
+    "worst_error",
+    "unsteady",
+)
+SHARED = ("model", "engine", "hardware", "request", "adaptations")
+# What a solution for `cuda`, whatever the architecture, is offered under; and the order of all.
+GPU_ARCHITECTURES = ("sm_90", "sm_100")
+ORDER = ("cpu", *GPU_ARCHITECTURES)
+
+
+class Pool:
+    """Values that occur often, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        """The place of `value` in `values`."""
+        place = self.numbers.setdefault(canonical_json(value), len(self.values))
+        if place == len(self.values):
+            self.values.append(value)
+        return place
+
+
+def explorer_data(root: Path) -> dict[str, Any]:
+    """SchemaError for the first definition, task, workload, receipt, solution or result that is malformed."""
+    records: dict[str, list[dict]] = {}
+    for record in read_captures(root):
+        records.setdefault(record["definition"], []).append(record)
+    pool = Pool()
+    definitions, workloads = [], []
+    for path in definition_files(root):
+        definition = _sound("definition", path)
+        mine = records.pop(definition["name"], [])
+        calls = read_workloads(root, definition)
+        definitions.append(_definition(root, definition, calls, mine))
+        workloads += _workloads(calls, mine, pool)
+    if records:
+        raise SchemaError(
+            expected="receipts of known definitions",
+            found=min(records),
+            where=str(root / "captures.jsonl"),
+            remedy=REMEDY,
+        )
+    names = {definition["name"] for definition in definitions}
+    return {
+        "classes": list(CLASSES),
+        "targets": {"published": PUBLISHED_TARGET, "contest": CONTEST_TARGET},
+        "architectures": list(ORDER),
+        "definitions": definitions,
+        "solutions": solutions(root, names),
+        "results": results(root, names),
+        "figures": named_figures(root),
+        "pool": pool.values,
+        "workloads": workloads,
+    }
+
+
+def _sound(kind: str, path: Path) -> dict[str, Any]:
+    value = read_definition(path) if kind == "definition" else read_object(path)
+    for error in native_errors(kind, value, str(path)):
+        raise error
+    return value
+
+
+def _definition(root: Path, definition: dict, calls: list[dict], records: list[dict]) -> dict[str, Any]:
+    """The definition with its reference marked for colours, its task and its histogram."""
+    name, op_type = definition["name"], definition["op_type"]
+    read_task(root, name)
+    kept = {key: definition.get(key) or [] for key in ("description", "tags", "constraints")}
+    return kept | {
+        "name": name,
+        "op_type": op_type,
+        "axes": _pairs(definition["axes"]),
+        "inputs": _pairs(definition["inputs"]),
+        "outputs": _pairs(definition["outputs"]),
+        "reference": highlighted(f"definitions/{op_type}/{name}.py", definition["reference"]),
+        "task": read_object(task_path(root, name)),
+        "shapes": shapes_image(root, name),
+        "summary": summary(histogram(definition, calls, records)),
+    }
+
+
+def _pairs(group: dict[str, dict]) -> list[dict]:
+    """A list, which keeps the order also of names that look like numbers to JavaScript."""
+    return [{"name": name} | item for name, item in group.items()]
+
+
+def _workloads(calls: list[dict], records: list[dict], pool: Pool) -> list[dict]:
+    """One object a workload: its axes and inputs, and its receipt with shared parts by number."""
+    receipts = {record["workload"]: record for record in records}
+    rows = [_workload(call, receipts.pop(call["uuid"]), pool) for call in calls]
+    if receipts:
+        raise SchemaError(expected="a workload for each receipt", found="none", where=min(receipts), remedy=REMEDY)
+    return rows
+
+
+def _workload(call: dict, record: dict, pool: Pool) -> dict[str, Any]:
+    replay = record["replay"]
+    shared = {key: pool.number(record[key]) for key in SHARED}
+    return (
+        record
+        | shared
+        | {
+            "replay": replay | {"criterion": pool.number(replay["criterion"])},
+            "axes": call["axes"],
+            "inputs": call["inputs"],
+        }
+    )
+
+
+def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
+    """Every solution, its sources marked for colours, with the architectures it is written for."""
+    rows = []
+    for path in solution_files(root):
+        solution = _sound("solution", path)
+        if solution["definition"] not in definitions:
+            raise SchemaError(
+                expected="the solution of a known definition",
+                found=solution["definition"],
+                where=str(path),
+                remedy="correct `definition`",
+            )
+        sources = [highlighted(item["path"], item["content"]) for item in solution["sources"]]
+        shown = {key: solution.get(key) for key in ("name", "definition", "author", "description", "spec")}
+        targets = solution["spec"]["target_hardware"]
+        rows.append(shown | {"architectures": architectures(targets), "sources": sources})
+    return rows
+
+
+def architectures(targets: list[str]) -> list[str]:
+    """`target_hardware` with `cuda` spelt out, each once, the known ones first."""
+    names = {
+        name for target in map(str.lower, targets) for name in (GPU_ARCHITECTURES if target == "cuda" else (target,))
+    }
+    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+
+
+def results(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
+    """The measured baselines, reduced to SHOWN; none if they were not measured."""
+    rows = read_rows(root)
+    for row in rows:
+        if row["definition"] not in definitions:
+            raise SchemaError(
+                expected="the result of a known definition",
+                found=row["definition"],
+                where=str(root / SUMMARY),
+                remedy="measure the baselines again, or remove the line",
+            )
+    return [{key: row[key] for key in SHOWN} for row in rows]

@@ -1,0 +1,73 @@
+"""The explorer as one HTML file: template, style, script and data. The same data give the same bytes.
+
+Nothing in the data can become markup or code: it travels as escaped JSON, the script writes it as text only,
+figures are shown as images, and the page's own policy runs no script but this one and loads nothing.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from inference_kernels.core.errors import PackError
+from inference_kernels.core.files import read_text, write_text
+from inference_kernels.pages.explorer.data import explorer_data
+
+PAGE = "results/explorer.html"
+REMEDY = "run: python scripts/build_explorer.py"
+FOLDER = Path(__file__).parent
+STYLE = "style.css"
+# In this order: each file uses names of those before it.
+SCRIPTS = ("dom.js", "store.js", "filters.js", "lists.js", "overviews.js", "workload.js", "definition.js", "main.js")
+SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def page_text(root: Path) -> str:
+    """The whole page of the dataset at `root`; SchemaError for data that the page cannot show."""
+    style = read_text(FOLDER / STYLE)
+    parts = "\n".join(read_text(FOLDER / name) for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{parts}\n}})();\n'
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src {_source(style)}",
+            f"script-src {_source(script)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    data = script_json(explorer_data(root))
+    values = {"policy": policy, "style": style, "script": script, "data": data}
+    return SLOT.sub(lambda match: values[match[1]], read_text(FOLDER / "page.html"))
+
+
+def _source(text: str) -> str:
+    """The policy's name of an inline element with exactly this text (CSP level 3, section 2.3.1)."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def script_json(value: Any) -> str:
+    """ASCII JSON without a character that could end or open a script element or a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def write_page(root: Path, output: Path) -> None:
+    write_text(output, page_text(root))
+
+
+def page_difference(root: Path, output: Path) -> PackError | None:
+    """None if `output` is the page of `root`."""
+    if output.exists() and read_text(output) == page_text(root):
+        return None
+    return PackError(
+        expected="the generated page",
+        found="a difference" if output.exists() else "no file",
+        where=str(output),
+        remedy=REMEDY,
+    )

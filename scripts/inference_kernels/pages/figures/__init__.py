@@ -1,0 +1,1 @@
+"""The figures of docs/figures: their data, and the drawing of each."""

@@ -1,0 +1,91 @@
+"""A run travels without its seeded weights and is complete again after they are rewritten."""
+
+import json
+import subprocess
+import sys
+import tarfile
+
+import pytest
+import torch
+
+from helpers.llm_toys import Toy
+from inference_kernels.capture.importer import read_run
+from inference_kernels.capture.run import files_below
+from inference_kernels.core.files import read_json
+from inference_kernels.models.deepseek.checkpoint import deepseek_checkpoint
+from inference_kernels.models.deepseek.hooks import ROUTER, DeepseekHooks
+from inference_kernels.seeded.recipes import recipe_bytes
+from models.test_llm_deepseek_hooks import router_inputs, router_pass
+
+
+@pytest.fixture
+def packed(tmp_path, repository):
+    """A finished run with one router call whose weight has a recipe, and the parts it was packed into."""
+    (gate,) = [
+        weight
+        for component in deepseek_checkpoint().components
+        for weight in component.weights
+        if weight.name == "layers.1.ffn.gate.weight"
+    ]
+    recipe = gate.recipe(5)
+    toy = Toy(
+        tmp_path,
+        repository,
+        DeepseekHooks,
+        {ROUTER: 1},
+        recipes={gate.name: recipe.to_json()},
+        **{
+            "class": "seeded",
+            "model": {"id": "toy", "revision": "seeded", "config_sha256": "0" * 64, "seed": 5, "recipe": "toy"},
+        },
+    )
+    toy.case("case", 1, {"prefill": {ROUTER: [0]}})
+    hidden, _, bias, bias_vl = router_inputs(3)
+    weight = torch.frombuffer(bytearray(recipe_bytes(recipe)), dtype=torch.bfloat16).view(384, 5120)
+    router_pass(toy, hidden, weight, bias, bias_vl, torch.tensor([5, 6, 7]))
+    toy.run.finish_case("case", [], 0.0)
+    assert [result.status for result in toy.validated()] == ["pass"]
+    toy.run.complete()
+    done = subprocess.run(
+        [
+            sys.executable,
+            repository / "scripts" / "pack_capture.py",
+            f"name={toy.run.root}",
+            "--output",
+            tmp_path / "parts",
+            "--part-bytes",
+            "20000",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return toy.run.root, tmp_path / "parts", json.loads(done.stdout)
+
+
+def test_a_packed_run_is_completed_from_its_recipes(packed, tmp_path, repository):
+    run, parts, report = packed
+    assert report["left_out"] == 1 and len(report["parts"]) > 1
+    assert all((parts / name).stat().st_size <= 20000 for name in report["parts"])
+    whole = tmp_path / "whole.tar.gz"
+    whole.write_bytes(b"".join((parts / name).read_bytes() for name in report["parts"]))
+    with tarfile.open(whole) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path / "there")
+    there = tmp_path / "there" / "name"
+    assert set(files_below(run)) - set(files_below(there)) == {
+        read_json(path)["workload"]["inputs"]["weight"]["path"] for path in (run / "calls").iterdir()
+    }
+    command = [sys.executable, repository / "scripts" / "materialize_seeded.py", "--run", there]
+    for written in (1, 0):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert json.loads(done.stdout)["written"] == written, done.stderr
+    assert files_below(run) == files_below(there)
+    assert all((run / name).read_bytes() == (there / name).read_bytes() for name in files_below(run))
+
+
+def test_the_complete_run_is_accepted_by_the_importer(packed, repository):
+    run, *_ = packed
+    (call,) = read_run(run, repository)
+    assert call.record["generated"]["weight"]["tensor"] == "layers.1.ffn.gate.weight"
+    assert call.record["replay"]["passed"]

@@ -1,0 +1,1 @@
+"""What tests share: toys, fakes, oracles, corrupt trees; no test lives here."""

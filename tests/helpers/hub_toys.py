@@ -1,0 +1,66 @@
+"""Fixtures: a fake Hub and a captured toy checkout."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.hub_fake import FakeHub, sha256
+from helpers.toy import NAME, add_definition, captured_run, import_run, toy_root
+from inference_kernels.hub.files import local_files
+
+README = "# Toy\n\nTwo definitions.\n"
+OTHER = "toy_gather_other"
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    server = FakeHub()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory) -> Path:
+    """Four workloads of two definitions, captured and imported; both definitions see the same tensors."""
+    folder = tmp_path_factory.mktemp("hub")
+    root = toy_root(folder / "dataset")
+    add_definition(root, OTHER)
+    captured_run(folder / "run", root, names=(NAME, OTHER))
+    import_run(folder / "run", root, "workloads")
+    write(root, "README.md", README)
+    write(root, "scripts/empty/__init__.py", b"")
+    return root
+
+
+@pytest.fixture
+def checkout(captured, tmp_path) -> Path:
+    """A copy of the captured checkout that a test may change."""
+    return Path(shutil.copytree(captured, tmp_path / "checkout"))
+
+
+def write(root: Path, path: str, content: bytes | str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def pointer(content: bytes) -> str:
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(content)}\nsize {len(content)}\n"
+
+
+def as_pointers(root: Path) -> dict[str, bytes]:
+    """Replace every large tensor by its pointer; what they held."""
+    held = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted((root / "blob" / "workloads").rglob("*.safetensors"))
+    }
+    for path, content in held.items():
+        write(root, path, pointer(content))
+    return held
+
+
+def published(hub: FakeHub, root: Path) -> None:
+    """The checkout's files, put on the Hub as a publication would."""
+    files = {item.path: item.source.read_bytes() for item in local_files(root)}
+    hub.put(files | {"README.md": b"---\n---\n# Toy\n"})
