@@ -20,7 +20,7 @@ from typing import Any
 from generated_tree import ENGINE, MODEL, copy_contracts
 from inference_kernels.core.constraints import names_in
 from inference_kernels.core.definitions import const_axes, load_definition, resolve_shape, var_axes
-from inference_kernels.core.layout import FIRST_LINE
+from inference_kernels.core.layout import POINTER_FIRST_LINE
 from inference_kernels.core.records import tensor_reference, workload_uuid, write_captures, write_workloads
 from inference_kernels.core.tensors import DTYPES, tensor_file_header
 
@@ -196,7 +196,7 @@ class Tree:
         path, size = self.root / text, len(tensor.header) + tensor.data_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.fill == "pointers":
-            path.write_text(f"{FIRST_LINE.decode()}\noid sha256:{tensor.sha256}\nsize {size}\n")
+            path.write_text(f"{POINTER_FIRST_LINE.decode()}\noid sha256:{tensor.sha256}\nsize {size}\n")
         elif not path.exists() or path.stat().st_size != size:
             tensor.write(path)
         return tensor_reference(text)

@@ -12,7 +12,7 @@ from helpers.commands import command
 from inference_kernels.check import blobs as check_blobs
 from inference_kernels.check import state as check_state
 from inference_kernels.core import hashing
-from inference_kernels.core.layout import FIRST_LINE, FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING
+from inference_kernels.core.layout import FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, POINTER_FIRST_LINE
 from inference_kernels.core.native import load_trace_set
 from inference_kernels.core.tensors import tensor_file_header
 
@@ -47,7 +47,7 @@ def blobs(root: Path, definition: str) -> list[Path]:
 
 
 def make_pointer(path: Path, size: int = 1000) -> None:
-    path.write_bytes(FIRST_LINE + f"\noid sha256:{path.stem}\nsize {size}\n".encode())
+    path.write_bytes(POINTER_FIRST_LINE + f"\noid sha256:{path.stem}\nsize {size}\n".encode())
 
 
 def test_figures_of_a_sound_tree(dataset):
@@ -104,7 +104,7 @@ def test_one_definition_is_checked_fully_while_the_other_is_not_fetched(root):
 
 
 def test_damage_outside_the_selection_is_left_alone(root):
-    blobs(root, OTHER)[0].write_bytes(FIRST_LINE + b"\nbroken")
+    blobs(root, OTHER)[0].write_bytes(POINTER_FIRST_LINE + b"\nbroken")
     (root / "workloads" / "toy" / f"{OTHER}.jsonl").write_text("broken")
     assert check(root, "--definition", toy.NAME).code == 0
     assert check(root, "--definition", OTHER).code == 1

@@ -131,7 +131,7 @@ def test_only_a_newline_ends_a_line():
 def test_broken_lines_and_files_are_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n[2]\n')
-    with pytest.raises(SchemaError, match="rows.jsonl:2: expected one JSON object a line; found list"):
+    with pytest.raises(SchemaError, match="rows.jsonl:2: expected one JSON object per line; found list"):
         list(read_jsonl(path))
     with pytest.raises(SchemaError, match="expected a file; found nothing"):
         read_text(tmp_path / "absent")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inference_kernels.core.errors import DatasetError, PointerError, TensorFileError
 from inference_kernels.core.hashing import BLOCK, hash_files, sha256_file
-from inference_kernels.core.layout import FIRST_LINE, Pointer, pull_command, read_pointer
+from inference_kernels.core.layout import POINTER_FIRST_LINE, Pointer, pull_command, read_pointer
 from inference_kernels.core.tensors import DTYPES, TensorHeader, read_header, tensor_file_header
 
 pytestmark = pytest.mark.no_torch
@@ -84,7 +84,7 @@ def test_random_headers_are_read_or_refused(tmp_path_factory, header, size):
 
 
 def pointer_text(oid: str = OID, size: str = "123") -> bytes:
-    return FIRST_LINE + f"\noid sha256:{oid}\nsize {size}\n".encode()
+    return POINTER_FIRST_LINE + f"\noid sha256:{oid}\nsize {size}\n".encode()
 
 
 def test_pointers_are_recognised_and_named_instead_of_a_header_too_large(file):
@@ -102,8 +102,8 @@ def test_other_files_are_no_pointers(file, content):
 @pytest.mark.parametrize(
     "content",
     [
-        FIRST_LINE,
-        FIRST_LINE + b"\n",
+        POINTER_FIRST_LINE,
+        POINTER_FIRST_LINE + b"\n",
         pointer_text(oid="12"),
         pointer_text(size="-1"),
         pointer_text(size="many"),

@@ -18,7 +18,7 @@ from inference_kernels.core import definitions, replay
 from inference_kernels.core.definitions import read_definition
 from inference_kernels.core.errors import CaptureError, EnvironmentMissing, ReplayError
 from inference_kernels.core.files import write_json
-from inference_kernels.core.layout import FIRST_LINE
+from inference_kernels.core.layout import POINTER_FIRST_LINE
 from inference_kernels.core.records import read_captures, read_workloads, write_captures
 from inference_kernels.core.replay import call_reference, replay_root, require_device
 
@@ -178,7 +178,7 @@ def test_what_is_not_here_is_skipped_with_the_remedy(root):
         assert reason.startswith("not materialised: ") and "materialize_seeded.py" in reason
     weight.write_bytes(toy.weight_file())
     path = root / first["inputs"]["x"]["path"]
-    path.write_bytes(FIRST_LINE + f"\noid sha256:{path.stem}\nsize 9\n".encode())
+    path.write_bytes(POINTER_FIRST_LINE + f"\noid sha256:{path.stem}\nsize 9\n".encode())
     (root / second["inputs"]["x"]["path"]).unlink()
     (one, why_one), (two, why_two) = statuses(root)
     assert (one, two) == ("skipped", "skipped")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_kernels.core.errors import PointerError, TensorFileError
-from inference_kernels.core.layout import FIRST_LINE
+from inference_kernels.core.layout import POINTER_FIRST_LINE
 from inference_kernels.core.tensors import (
     DTYPES,
     byte_view,
@@ -153,7 +153,7 @@ def test_what_the_library_writes_elsewhere_is_read_if_it_is_one_plain_tensor(tmp
 
 def test_loading_names_pointers_and_damage(tmp_path):
     path = tmp_path / "x.safetensors"
-    path.write_bytes(FIRST_LINE + b"\noid sha256:" + b"a" * 64 + b"\nsize 5\n")
+    path.write_bytes(POINTER_FIRST_LINE + b"\noid sha256:" + b"a" * 64 + b"\nsize 5\n")
     with pytest.raises(PointerError, match="git lfs pull"):
         load_tensor(path)
     path.write_bytes(b"")

@@ -8,14 +8,14 @@ from pathlib import Path
 from helpers.corruption import Table
 from helpers.toy import NAME
 from helpers.toy_tree import CAPTURES, WORKLOADS, Tree, tensor_file, with_header
-from inference_kernels.core.layout import FIRST_LINE, BlobPath
+from inference_kernels.core.layout import POINTER_FIRST_LINE, BlobPath
 
 CASES = Table()
 ENTRY = '{"dtype":"BF16","shape":[%d,8],"data_offsets":[0,%d]}'
 
 
 def pointer(sha256: str, size: int = 4096) -> bytes:
-    return FIRST_LINE + f"\noid sha256:{sha256}\nsize {size}\n".encode()
+    return POINTER_FIRST_LINE + f"\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
 def x_bytes(tree: Tree) -> bytes:
@@ -36,7 +36,7 @@ def pointer_to_another(tree: Tree) -> None:
 
 @CASES.add("broken pointer", "error", "blob/workloads/", "a broken pointer")
 def broken_pointer(tree: Tree) -> None:
-    tree.input("x").write_bytes(FIRST_LINE + b"\noid sha256:12\n")
+    tree.input("x").write_bytes(POINTER_FIRST_LINE + b"\noid sha256:12\n")
 
 
 @CASES.add("pointer in generated", "error", "blob/generated/", "blob/generated is not in Git LFS")

@@ -13,7 +13,7 @@ from helpers import toy
 from helpers.commands import command, require_one_line
 from inference_kernels.core.files import write_json
 from inference_kernels.core.hashing import sha256_file
-from inference_kernels.core.layout import FIRST_LINE
+from inference_kernels.core.layout import POINTER_FIRST_LINE
 
 
 class Run:
@@ -158,7 +158,7 @@ def inner_link(run: Run) -> None:
 
 @refused("pointer in a run", "tensor bytes; found a Git LFS pointer")
 def pointer(run: Run) -> None:
-    run.blob().write_bytes(FIRST_LINE + f"\noid sha256:{run.blob().stem}\nsize 1\n".encode())
+    run.blob().write_bytes(POINTER_FIRST_LINE + f"\noid sha256:{run.blob().stem}\nsize 1\n".encode())
     run.relist()
 
 

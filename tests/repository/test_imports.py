@@ -32,7 +32,15 @@ MAY_IMPORT = {
 }
 USES_CLI = {"cloud.container"}
 WORKER_MAY_IMPORT = {"judge.channel", "judge.window", "judge.rearrange", "judge.verdicts"}
-STANDARD_LIBRARY_ONLY = {"core.errors", "core.files", "core.hashing", "core.layout", "core.findings", "core.locks"}
+STANDARD_LIBRARY_ONLY = {
+    "core.errors",
+    "core.files",
+    "core.hashing",
+    "core.layout",
+    "core.findings",
+    "core.locks",
+    "core.types",
+}
 MODULES_PER_PACKAGE = 25
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from helpers.commands import SCRIPTS, command
 from inference_kernels.core.definitions import definition_files, read_definition, var_axes
-from inference_kernels.core.native import check_native, load_trace_set
+from inference_kernels.core.native import check_native, native_data
 from inference_kernels.core.pack import out_of_sync
 from inference_kernels.core.schema import definition_errors, native_errors, unknown_keys
 from inference_kernels.core.tasks import read_task, task_errors
@@ -75,7 +75,7 @@ def test_no_evaluator_of_the_native_benchmark_is_chosen_by_a_name():
 
 
 def test_the_native_loader_takes_the_tree():
-    traces = load_trace_set(REPOSITORY)
+    traces = native_data().TraceSet.from_path(str(REPOSITORY))
     assert sorted(traces.definitions) == sorted(path.stem for path in LIVE)
     lines = [
         json.loads(line)

@@ -1,6 +1,6 @@
 """Compare an output with its reference: every element, in chunks, with bounded scratch memory.
 
-Rules (they come from tasks/<name>.json and from nowhere else):
+Rules (only tasks/<name>.json sets them):
     absolute_plus_relative   |x - ref| <= atol + rtol * |ref|
     absolute_or_relative     |x - ref| <= atol  or  |x - ref| / (|ref| + 1e-8) <= rtol
 Non-finite elements on either side fail before any ratio is applied; integers and bools must be equal; a
@@ -21,13 +21,13 @@ RULES = ("absolute_plus_relative", "absolute_or_relative")
 # The constant of flashinfer-bench's evaluator, which the rule absolute_or_relative reproduces.
 RELATIVE_FLOOR = 1e-8
 WORST_KEPT = 5
-# Elements a chunk. CPU: two float32 buffers of 1 MiB stay in the L2 cache. GPU: two float64 buffers of 64 MiB.
+# Elements per chunk. CPU: two float32 buffers of 1 MiB stay in the L2 cache. GPU: two float64 buffers of 64 MiB.
 CHUNK = {"cpu": 2**18, "cuda": 2**23}
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Acceptance rule of a task; `required_matched_ratio` None means that every element must match."""
+    """A task's acceptance rule; without `required_matched_ratio` every element must match."""
 
     atol: float
     rtol: float
@@ -55,12 +55,12 @@ class Tolerance:
 
 @dataclass
 class Comparison:
-    """The plain record of one comparison.
+    """The result of one comparison.
 
     status: pass | mismatch | non_finite | empty | shape | dtype
-    mismatched: elements beyond their bound; with status non_finite the non-finite ones, the rest not judged.
-    tolerance_used: largest error divided by its bound (1.0 = at the limit); 0 or 1 for exact comparisons.
-    relative_rms: rms of the error over the rms of the reference; None where not defined.
+    mismatched: elements beyond their bound; with status non_finite the non-finite ones, the others are not judged.
+    tolerance_used: largest quotient of an error and its bound (1.0 = at the limit); 0 or 1 for exact comparisons.
+    relative_rms: RMS of the error over RMS of the reference; None where undefined.
     worst: the elements nearest to or beyond their bound: index, actual, expected.
     """
 
@@ -85,7 +85,7 @@ class Comparison:
         return asdict(self)
 
     def describe(self) -> str:
-        """The finding in words, for error lines."""
+        """Describe the finding in words, for error lines."""
         if self.status in ("shape", "dtype", "empty"):
             return f"{self.status}: {self.worst[0]['found']}" if self.worst else "nothing to compare"
         worst = f"at {self.worst[0]['index']}: {self.worst[0]['actual']} for {self.worst[0]['expected']}"
@@ -95,7 +95,10 @@ class Comparison:
 
 
 def compare(actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Tolerance) -> Comparison:
-    """Compare two contiguous tensors on one device; scratch stays below 256 MB whatever their size."""
+    """Compare two tensors on one device, all elements, with at most 256 MB of scratch.
+
+    Tensors that are not contiguous are copied. Different shapes and dtypes are findings, not errors.
+    """
     for kind, got, want in (
         ("shape", tuple(actual.shape), tuple(expected.shape)),
         ("dtype", str(actual.dtype), str(expected.dtype)),
@@ -112,7 +115,7 @@ def compare(actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Toleran
 
 
 def unravel(index: int, shape: tuple[int, ...]) -> list[int]:
-    """Multi-dimensional index of a flat one in row-major order."""
+    """Convert a flat row-major index to an index per axis."""
     digits = []
     for size in reversed(shape):
         index, digit = divmod(index, size)
@@ -147,9 +150,9 @@ def _count_wrong(result: Comparison, start: int, got: "torch.Tensor", want: "tor
 
 
 class _Floating:
-    """One pass over a floating pair; the chunk arithmetic is in place, in two preallocated buffers.
+    """Compares a floating pair in one pass; the arithmetic is in place, in two preallocated buffers.
 
-    Narrow formats are compared in float32 (their values and bounds are exact enough there), float32 in float64.
+    Narrow formats are compared in float32, which holds their values exactly; float32 is compared in float64.
     """
 
     def __init__(self, actual: "torch.Tensor", expected: "torch.Tensor", tolerance: Tolerance):
@@ -187,13 +190,13 @@ class _Floating:
         bound.copy_(want)
         error.sub_(bound)
         # inf or NaN on either side makes the difference non-finite, so one maximum finds them all. The
-        # difference of two huge finite numbers may overflow as well: that is an ordinary mismatch.
+        # difference of two huge finite numbers may overflow, too: that is an ordinary mismatch.
         largest = error.abs_().max().item()
         if not math.isfinite(largest):
             self._count_non_finite(start, got, want)
         if self.result.non_finite:
             return
-        self.result.max_abs_error = max(self.result.max_abs_error, _capped(largest))
+        self.result.max_abs_error = max(self.result.max_abs_error or 0.0, _capped(largest))
         self.error_squares += error.dot(error).item()
         self.reference_squares += bound.dot(bound).item()
         self._apply_rule(start, got, want, error, bound)
@@ -214,7 +217,7 @@ class _Floating:
         full = len(self.result.worst) == WORST_KEPT
         if worst > (self.result.worst[-1]["tolerance_used"] if full else 0.0):
             self._keep_worst(start, got, want, used)
-        self.result.tolerance_used = max(self.result.tolerance_used, worst)
+        self.result.tolerance_used = max(self.result.tolerance_used or 0.0, worst)
 
     def _keep_worst(self, start: int, got: Any, want: Any, used: Any) -> None:
         values, positions = used.topk(min(WORST_KEPT, used.numel()))
@@ -243,10 +246,10 @@ class _Floating:
 
 
 def _widened(values: "torch.Tensor") -> "torch.Tensor":
-    """FP8 has no arithmetic of its own; the other formats need no copy."""
+    """Widen FP8, which has no arithmetic, to float32; other formats need no copy."""
     return values.float() if values.element_size() == 1 else values
 
 
 def _capped(value: float) -> float:
-    """Infinity and NaN as the largest number, which JSON can hold."""
+    """Replace infinity and NaN, which JSON cannot hold, by the largest number."""
     return value if math.isfinite(value) else sys.float_info.max

@@ -10,11 +10,11 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from inference_kernels.core.errors import ConstraintError
 
-BINARY = {
+BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -23,8 +23,13 @@ BINARY = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
 }
-UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Not: operator.not_}
-COMPARE = {
+UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+COMPARE: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -33,7 +38,7 @@ COMPARE = {
     ast.GtE: operator.ge,
 }
 METHODS = frozenset({"all", "any", "min", "max", "sum"})
-# Bounds that keep a hostile expression from taking the machine: its text, its numbers, its powers, and the
+# Bounds that keep a hostile expression from exhausting the machine: its text, its numbers, its powers, and the
 # elements of a result that broadcasting makes larger than its operands.
 LENGTH_LIMIT, NUMBER_LIMIT, EXPONENT_LIMIT, ELEMENT_LIMIT = 500, 2**63, 64, 2**27
 # The longest axis that a rule counts along is a context of about a million tokens.
@@ -63,7 +68,7 @@ def check_constraint(expression: str, names: Mapping[str, Any], where: str) -> N
 
 
 def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
-    """The truth value of `expression`; ConstraintError if it is not allowed or cannot be evaluated."""
+    """Evaluate `expression` to a truth value; ConstraintError if it is not allowed or cannot be evaluated."""
     try:
         reason = refusal(expression)
         if reason:
@@ -77,7 +82,7 @@ def evaluate(expression: str, names: Mapping[str, Any], where: str) -> bool:
 
 @cache
 def refusal(expression: str) -> str | None:
-    """Why `expression` is outside the allowed language, found without evaluating it; None if it is inside."""
+    """Say why `expression` is outside the allowed language, without evaluating it; None if it is inside."""
     try:
         nodes = list(ast.walk(_parse(expression)))
         methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -94,7 +99,7 @@ def refusal(expression: str) -> str | None:
 
 
 def value_of(expression: str, names: Mapping[str, Any], where: str) -> Any:
-    """The number or tensor that `expression` stands for; ConstraintError as in `evaluate`."""
+    """Evaluate `expression` to a number or a tensor; ConstraintError as in `evaluate`."""
     try:
         return _value(_parse(expression), names)
     except (_Refused, ArithmeticError, TypeError, ValueError, IndexError, RuntimeError) as error:
@@ -104,7 +109,7 @@ def value_of(expression: str, names: Mapping[str, Any], where: str) -> Any:
 
 
 def names_in(expression: str) -> set[str]:
-    """Names of axes and inputs that `expression` reads; empty if it does not parse."""
+    """List the axes and inputs that `expression` reads; none if it does not parse."""
     try:
         tree = _parse(expression)
     except _Refused:
@@ -153,7 +158,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _constant(node: ast.Constant, names: Mapping[str, Any]) -> Any:
-    if type(node.value) not in (int, bool, float):
+    if not isinstance(node.value, (int, float)):
         raise _Refused(f"{node.value!r} is not a number")
     if abs(node.value) >= NUMBER_LIMIT:
         raise _Refused("a number beyond 64 bits")
@@ -253,7 +258,7 @@ def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
         if not hasattr(owner, "shape"):
             raise _Refused(f"method {node.func.attr} of a number")
         return _scalar(getattr(owner, node.func.attr)())
-    return FUNCTIONS[node.func.id](*(_value(argument, names) for argument in node.args))
+    return FUNCTIONS[cast(ast.Name, node.func).id](*(_value(argument, names) for argument in node.args))
 
 
 def _scalar(value: Any) -> Any:
@@ -299,5 +304,5 @@ HANDLERS: dict[type, Callable[..., Any]] = {
     ast.Subscript: _subscript,
     ast.Call: _call,
 }
-# Every kind of node that an allowed expression consists of; calls and methods are looked at one by one.
+# Every kind of node in an allowed expression; calls and methods are checked one by one.
 PARTS = (*HANDLERS, *BINARY, *UNARY, *COMPARE, ast.Pow, ast.And, ast.Or, ast.Slice, ast.Tuple, ast.Load)

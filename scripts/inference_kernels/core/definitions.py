@@ -1,16 +1,18 @@
-"""Definitions as plain dictionaries: where they lie, how they are read, how a reference is run."""
+"""Definitions: where they lie, how they are read, how axes follow from shapes, how a reference is run."""
 
 import linecache
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast, overload
 
 from inference_kernels.core.errors import ReplayError, SchemaError
 from inference_kernels.core.files import read_object
+from inference_kernels.core.types import Definition, ScalarSpec, TensorSpec
 
 
 def require_dataset(root: Path) -> None:
+    """Raise SchemaError unless `root` has definitions/."""
     if not (root / "definitions").is_dir():
         raise SchemaError(
             expected="a dataset root with definitions/",
@@ -21,16 +23,17 @@ def require_dataset(root: Path) -> None:
 
 
 def definition_files(root: Path, folder: str = "definitions") -> list[Path]:
-    """Every `<folder>/<op_type>/<name>.json` below `root`, sorted by path."""
+    """List every `<folder>/<op_type>/<name>.json` below `root`, sorted by path."""
     return sorted((root / folder).glob("*/*.json"))
 
 
-def read_definition(path: Path) -> dict[str, Any]:
-    return read_object(path)
+def read_definition(path: Path) -> Definition:
+    """Read a definition; SchemaError if the file is no JSON object. Its schema is not checked here."""
+    return cast(Definition, read_object(path))
 
 
-def load_definition(root: Path, name: str) -> dict[str, Any]:
-    """The definition called `name`; SchemaError lists the known names if there is none."""
+def load_definition(root: Path, name: str) -> Definition:
+    """Read the definition called `name`; SchemaError lists the known names if there is none."""
     matches = [path for path in definition_files(root) if path.stem == name]
     if not matches:
         known = ", ".join(path.stem for path in definition_files(root)) or "none"
@@ -43,27 +46,34 @@ def load_definition(root: Path, name: str) -> dict[str, Any]:
     return read_definition(matches[0])
 
 
-def const_axes(definition: dict) -> dict[str, int]:
+def const_axes(definition: Definition) -> dict[str, int]:
+    """Map each constant axis to its size."""
     return {name: axis["value"] for name, axis in definition["axes"].items() if axis["type"] == "const"}
 
 
-def var_axes(definition: dict) -> list[str]:
+def var_axes(definition: Definition) -> list[str]:
+    """Name the axes whose sizes each workload gives."""
     return [name for name, axis in definition["axes"].items() if axis["type"] == "var"]
 
 
-def resolve_shape(spec: dict, axes: dict[str, int]) -> tuple[int, ...] | None:
-    """Shape of one input or output under concrete axes; None for a scalar."""
+@overload
+def resolve_shape(spec: TensorSpec, axes: dict[str, int]) -> tuple[int, ...]: ...
+@overload
+def resolve_shape(spec: ScalarSpec, axes: dict[str, int]) -> None: ...
+def resolve_shape(spec: TensorSpec | ScalarSpec, axes: dict[str, int]) -> tuple[int, ...] | None:
+    """Resolve the shape of one input or output under concrete axes; None for a scalar."""
     if spec["shape"] is None:
         return None
     return tuple(axes[name] for name in spec["shape"])
 
 
-def tensor_inputs(definition: dict) -> Iterator[tuple[str, dict]]:
+def tensor_inputs(definition: Definition) -> Iterator[tuple[str, TensorSpec]]:
+    """Iterate over the inputs that are tensors, as (name, spec)."""
     return ((name, spec) for name, spec in definition["inputs"].items() if spec["shape"] is not None)
 
 
-def infer_axes(definition: dict, shapes: dict[str, tuple[int, ...]], where: str) -> dict[str, int]:
-    """Values of the variable axes from the shapes of the tensor inputs; every disagreement is an error."""
+def infer_axes(definition: Definition, shapes: dict[str, tuple[int, ...]], where: str) -> dict[str, int]:
+    """Infer the variable axes from the shapes of the tensor inputs; SchemaError if shapes disagree."""
     values = const_axes(definition)
     for name, spec in tensor_inputs(definition):
         shape = shapes[name]
@@ -85,8 +95,8 @@ def infer_axes(definition: dict, shapes: dict[str, tuple[int, ...]], where: str)
     return {name: values[name] for name in var_axes(definition)}
 
 
-def compile_reference(definition: dict) -> Callable[..., Any]:
-    """`run` of the definition's packed reference, executed in a module of its own.
+def compile_reference(definition: Definition) -> Callable[..., Any]:
+    """Execute the definition's packed reference in a module of its own and return its `run`.
 
     The source is registered with `linecache`, so that a traceback shows its lines.
     """
@@ -95,10 +105,11 @@ def compile_reference(definition: dict) -> Callable[..., Any]:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = ModuleType(f"reference_{definition['name']}")
     exec(compile(source, filename, "exec"), module.__dict__)
-    return module.run
+    run: Callable[..., Any] = module.run
+    return run
 
 
-def call_reference(definition: dict, inputs: dict[str, Any]) -> dict[str, Any]:
+def call_reference(definition: Definition, inputs: dict[str, Any]) -> dict[str, Any]:
     """Run the reference on `inputs` (by name) and return its outputs by name, in definition order.
 
     ReplayError if it raises, or if the number of results differs from the definition's outputs.

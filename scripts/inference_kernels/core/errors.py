@@ -19,6 +19,7 @@ class DatasetError(Exception):
         super().__init__(self.line())
 
     def line(self) -> str:
+        """Format the failure as one line."""
         return f"{self.where}: expected {self.expected}; found {self.found}; {self.remedy}"
 
 
@@ -67,10 +68,11 @@ class LockHeld(DatasetError):
 
 
 class EnvironmentMissing(DatasetError):
-    """A package, file or device the command needs and this machine lacks."""
+    """A package, file or device that the command needs and this machine lacks."""
 
 
 def missing_package(name: str) -> EnvironmentMissing:
+    """Build the error that says which Python package is missing; not raised here."""
     return EnvironmentMissing(
         expected=f"the Python package {name}",
         found="not installed",

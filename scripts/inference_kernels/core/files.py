@@ -1,17 +1,17 @@
-"""Files written so that a kill never leaves a half-written one under its final name; canonical JSON."""
+"""Atomic writing of files, and strict reading and canonical writing of JSON."""
 
 import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from inference_kernels.core.errors import SchemaError
 
-# How the names of temporary files start, so that those of a killed writer are recognised.
+# Prefix of temporary files, by which those of a killed writer are recognised.
 LEFTOVER = ".tmp-"
 
 
@@ -19,7 +19,7 @@ LEFTOVER = ".tmp-"
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on success fsync it and rename it to `path`.
 
-    An exception, or a kill at any moment, leaves `path` as it was; a kill leaves the temporary file, too
+    An exception or a kill at any moment leaves `path` as it was; a kill also leaves the temporary file
     (`remove_leftovers`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_directory(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut (POSIX: fsync of the directory)."""
+    """Make a rename in `folder` survive a power cut: POSIX asks for an fsync of the directory."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -58,21 +58,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Indented JSON with a final newline; keys stay in the order given."""
+    """Write indented JSON with a final newline; keys keep their order."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_jsonl(path: Path, rows: list[dict]) -> None:
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     write_text(path, "".join(json_line(row) + "\n" for row in rows))
 
 
 def json_line(value: Any) -> str:
-    """One JSONL line: compact, keys in the order given, no NaN or infinity."""
+    """Format one JSONL line: compact, keys in their order; ValueError for NaN and infinity."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
 
 
 def canonical_json(value: Any) -> str:
-    """The one byte sequence for equal values: sorted keys, no spaces, ASCII."""
+    """Format equal values as equal text: sorted keys, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -85,7 +85,7 @@ def remove_leftovers(folder: Path) -> int:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON strictly: duplicate keys, NaN, infinities and endless nesting are refused with `where`."""
+    """Parse JSON strictly; SchemaError for duplicate keys, NaN, infinities and too deep nesting."""
     try:
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -97,7 +97,7 @@ def parse_json(text: str, where: str) -> Any:
         ) from error
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         repeated = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
@@ -110,6 +110,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_text(path: Path) -> str:
+    """Read UTF-8 text; SchemaError if the file is absent or not UTF-8."""
     try:
         return path.read_bytes().decode()
     except FileNotFoundError as error:
@@ -123,7 +124,7 @@ def read_text(path: Path) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a JSONL text. Only a newline ends one; `splitlines` would cut at U+2028 in a prompt."""
+    """Split a JSONL text at newlines only: `splitlines` would also cut at U+2028 inside a prompt."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -132,6 +133,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; SchemaError if the file holds anything else."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise SchemaError(
@@ -143,13 +145,13 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict]]:
-    """Yield (line number from 1, object); blank lines are refused, as the native loader does."""
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object); SchemaError for a blank line, as in the native loader."""
     for number, line in enumerate(lines(read_text(path)), 1):
         value = parse_json(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise SchemaError(
-                expected="one JSON object a line",
+                expected="one JSON object per line",
                 found=type(value).__name__,
                 where=f"{path}:{number}",
                 remedy="remove or repair the line",

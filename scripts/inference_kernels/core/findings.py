@@ -1,18 +1,18 @@
-"""Findings of a check: collected, never raised, printed one a line."""
+"""Findings of a check: collected, never raised, printed one per line."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from inference_kernels.core.errors import DatasetError
 
-LEVELS = ("error", "warning", "note")
+Level = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """level: error (the data is wrong), warning (look at it), note (expected in a partial checkout)."""
 
-    level: str
+    level: Level
     where: str
     expected: str
     found: str
@@ -24,17 +24,17 @@ class Finding:
 
 @dataclass
 class Findings:
-    """A growing list; `add_error` takes the library's exceptions as they are."""
+    """A list of findings; `add_error` turns the library's exceptions into findings."""
 
     items: list[Finding] = field(default_factory=list)
 
-    def add(self, level: str, where: str, expected: str, found: str, remedy: str) -> None:
+    def add(self, level: Level, where: str, expected: str, found: str, remedy: str) -> None:
         self.items.append(Finding(level, str(where), expected, found, remedy))
 
     def add_error(self, error: DatasetError) -> None:
         self.add("error", error.where, error.expected, error.found, error.remedy)
 
-    def count(self, level: str) -> int:
+    def count(self, level: Level) -> int:
         return sum(item.level == level for item in self.items)
 
     def to_json(self) -> list[dict[str, Any]]:

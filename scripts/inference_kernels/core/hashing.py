@@ -3,15 +3,15 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-# hashlib releases the GIL above 2 KiB, so threads are enough; 1 MiB keeps the copy in the L2 cache.
+# hashlib releases the GIL above 2 KiB, so threads suffice; a block of 1 MiB stays in the L2 cache.
 BLOCK = 2**20
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file's bytes; holds one block in memory."""
+    """Hash a file's bytes, holding one block in memory; return the hex digest."""
     digest = hashlib.sha256()
     block = memoryview(bytearray(BLOCK))
     with open(path, "rb", buffering=0) as stream:
@@ -21,11 +21,12 @@ def sha256_file(path: Path) -> str:
 
 
 def hash_files(paths: Iterable[Path], jobs: int) -> Iterator[tuple[Path, str | OSError]]:
-    """Yield (path, digest or the error of reading it), in order, with at most `4 * jobs` files under way.
+    """Yield (path, digest or the error of reading it), in order, with at most `4 * jobs` files in flight.
 
-    Stopped early, it finishes the files that are being read and leaves the rest.
+    When the caller stops early, files being read are finished and the rest are dropped.
     """
-    pool, waiting = ThreadPoolExecutor(jobs), deque()
+    pool = ThreadPoolExecutor(jobs)
+    waiting: deque[tuple[Path, Future[str | OSError]]] = deque()
     try:
         for path in paths:
             waiting.append((path, pool.submit(_digest_or_error, path)))

@@ -1,8 +1,10 @@
-"""Where things lie: the three blob path forms, and paths that cannot leave the root. Standard library only.
+"""Where files lie: the three forms of a blob path, paths that cannot leave the root, Git LFS pointers.
 
 blob/workloads/<name>/<sha256>.safetensors   Git LFS
 blob/starter/<name>/<sha256>.safetensors     plain git, small
 blob/generated/<name>/<sha256>.safetensors   git-ignored, rewritten by scripts/materialize_seeded.py
+
+Standard library only.
 """
 
 import os
@@ -11,18 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference_kernels.core.errors import PathError, PointerError
+from inference_kernels.core.types import Definition
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 STORES = ("workloads", "starter", "generated")
 TENSOR_KEY = "tensor"
 STARTER_FILE_LIMIT = 8 * 2**20
 STARTER_TOTAL_LIMIT = 56 * 2**20
-# A Hub folder with more entries than this is refused by the server; warn well before.
+# The Hub refuses folders with more entries; the warning comes well before.
 FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING = 10_000, 8_000
 HUB_FILE_LIMIT = 50 * 10**9
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 BLOB = re.compile(rf"blob/({'|'.join(STORES)})/({NAME.pattern})/([0-9a-f]{{64}})\.safetensors")
 CANONICAL = "blob/{workloads|starter|generated}/<definition>/<sha256>.safetensors"
+
+# A Git LFS pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) is shorter than 1024 bytes.
+POINTER_LIMIT = 1024
+POINTER_FIRST_LINE = b"version https://git-lfs.github.com/spec/v1"
+POINTER_BODY = re.compile(rb"^oid sha256:([0-9a-f]{64})\nsize (\d+)\n?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class BlobPath:
 
     @classmethod
     def parse(cls, text: str, where: str) -> "BlobPath":
-        """Parse `text`; PathError names the rule it breaks (`./`, `..`, absolute, backslash, other)."""
+        """Parse `text`; PathError names the rule that it breaks."""
         match = BLOB.fullmatch(text)
         if match:
             return cls(*match.groups())
@@ -64,7 +73,7 @@ def _fault(text: str) -> str:
 
 
 def inside(root: Path, relative: str, where: str) -> Path:
-    """`root / relative`; PathError if a symbolic link on the way leads out of the root."""
+    """Join `root` and `relative`; PathError if a symbolic link on the way leads out of the root."""
     path = root / relative
     real_root = os.path.realpath(root)
     real = os.path.realpath(path)
@@ -79,7 +88,7 @@ def inside(root: Path, relative: str, where: str) -> Path:
 
 
 def blob_path(root: Path, text: str, definition: str, where: str) -> Path:
-    """The file of a blob path that must belong to `definition` and stay inside `root`."""
+    """Resolve a blob path below `root`; PathError unless it is canonical and belongs to `definition`."""
     blob = BlobPath.parse(text, where)
     if blob.definition != definition:
         raise PathError(
@@ -91,12 +100,13 @@ def blob_path(root: Path, text: str, definition: str, where: str) -> Path:
     return inside(root, text, where)
 
 
-def workload_file(root: Path, definition: dict) -> Path:
+def workload_file(root: Path, definition: Definition) -> Path:
+    """Name the JSONL file that holds the definition's workloads."""
     return root / "workloads" / definition["op_type"] / f"{definition['name']}.jsonl"
 
 
 def blob_files(root: Path) -> list[Path]:
-    """Every file below the three stores, sorted; symbolic links and leftovers included."""
+    """List every file below the three stores, sorted; symbolic links and leftovers included."""
     found = []
     for store in STORES:
         for folder, _, names in os.walk(root / "blob" / store):
@@ -104,33 +114,22 @@ def blob_files(root: Path) -> list[Path]:
     return sorted(found)
 
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-
-
-FIRST_LINE = b"version https://git-lfs.github.com/spec/v1"
-
-
-# The specification limits a pointer to less than 1024 bytes.
-MAXIMUM_SIZE = 1024
-
-
-BODY = re.compile(rb"^oid sha256:([0-9a-f]{64})\nsize (\d+)\n?$", re.MULTILINE)
-
-
 @dataclass(frozen=True)
 class Pointer:
+    """A Git LFS pointer: the digest and the size in bytes of the file it stands for."""
+
     sha256: str
     size: int
 
 
 def read_pointer(path: Path) -> Pointer | None:
-    """The pointer in `path`, or None if the file is something else; PointerError if it is malformed."""
-    if path.stat().st_size >= MAXIMUM_SIZE:
+    """Read the pointer in `path`; None if the file is no pointer, PointerError if it is a malformed one."""
+    if path.stat().st_size >= POINTER_LIMIT:
         return None
     content = path.read_bytes()
-    if not content.startswith(FIRST_LINE):
+    if not content.startswith(POINTER_FIRST_LINE):
         return None
-    match = BODY.search(content)
+    match = POINTER_BODY.search(content)
     if not match:
         raise PointerError(
             expected="`oid sha256:<64 hex digits>` and `size <bytes>`",
@@ -142,6 +141,6 @@ def read_pointer(path: Path) -> Pointer | None:
 
 
 def pull_command(definitions: set[str]) -> str:
-    """The command that fetches the tensors of these definitions."""
+    """Write the command that fetches the tensors of these definitions."""
     include = ",".join(f"blob/workloads/{name}/**" for name in sorted(definitions))
     return f"git lfs pull --include '{include}'"

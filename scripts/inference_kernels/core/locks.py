@@ -1,7 +1,6 @@
-"""One exclusive lock file a GPU, named after the physical card's UUID; the lock dies with its process.
+"""One exclusive lock file per GPU, named after the physical card's UUID; the lock dies with its process.
 
-Standard library only. `flock` is used, so the folder should be on a local file system: a warning says so
-otherwise.
+Standard library only. `flock` may not exclude other hosts on a network file system, so `network_warning` names one.
 """
 
 import fcntl
@@ -26,10 +25,7 @@ def lock_path(folder: Path, physical_uuid: str) -> Path:
 
 @contextmanager
 def locked(folder: Path, physical_uuids: list[str], timeout: float) -> Iterator[None]:
-    """Hold the locks of all cards, taken in sorted order.
-
-    LockHeld names the holder after `timeout` seconds.
-    """
+    """Hold the locks of all cards, taken in sorted order; LockHeld names the holder after `timeout` seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for uuid in sorted(set(physical_uuids)):
@@ -76,7 +72,10 @@ def _wait(descriptor: int, path: Path, timeout: float) -> None:
 
 
 def network_warning(folder: Path, mounts: str) -> str:
-    """A warning if `folder` lies on a network file system, judged by `mounts` (the text of /proc/mounts)."""
+    """Warn if `folder` lies on a network file system; an empty string otherwise.
+
+    mounts: the text of /proc/mounts.
+    """
     real = os.path.realpath(folder)
     points = [line.split()[1:3] for line in mounts.splitlines() if len(line.split()) >= 3]
     inside = [(point, kind) for point, kind in points if (real + "/").startswith(point.rstrip("/") + "/")]

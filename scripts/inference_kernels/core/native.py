@@ -1,4 +1,4 @@
-"""The native FlashInfer-Trace schema, from flashinfer-bench: one guarded import, one validation call."""
+"""The native FlashInfer-Trace schema of flashinfer-bench: its only import, validation, export of its schemas."""
 
 import atexit
 import importlib
@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from inference_kernels.core.definitions import require_dataset
 from inference_kernels.core.errors import EnvironmentMissing, SchemaError
 from inference_kernels.core.schema import SCHEMAS
 
@@ -21,10 +21,10 @@ INSTALL = "run `make install`, or: pip install --no-deps flashinfer-bench==0.1.2
 
 @cache
 def native_data() -> ModuleType:
-    """`flashinfer_bench.data`; EnvironmentMissing with the install command if it cannot be imported.
+    """Import `flashinfer_bench.data`; EnvironmentMissing with the install command if that fails.
 
-    Its cache goes to a folder that lives as long as the process (an unwritable home shows up there as a
-    misleading worker error), and its switches that change behaviour at run time are cleared.
+    Its cache goes to a folder that lives as long as the process, because an unwritable home ends in a misleading
+    error of a worker. Its environment switches that change behaviour are cleared.
     """
     if "FIB_CACHE_PATH" not in os.environ:
         os.environ["FIB_CACHE_PATH"] = tempfile.mkdtemp(prefix="flashinfer-bench-")
@@ -39,8 +39,8 @@ def native_data() -> ModuleType:
         ) from error
 
 
-def check_native(kind: str, value: dict[str, Any], where: str) -> None:
-    """Validate a definition, solution or trace against the native model; SchemaError with the first reason."""
+def check_native(kind: str, value: Mapping[str, Any], where: str) -> None:
+    """Validate a definition, solution or trace against the native model; SchemaError for the first violation."""
     from pydantic import ValidationError
 
     try:
@@ -57,7 +57,7 @@ def check_native(kind: str, value: dict[str, Any], where: str) -> None:
 
 
 def exported_schemas() -> dict[Path, str]:
-    """The JSON Schema of every native model, by the file of `schemas/` that holds it (`schema.native_errors`)."""
+    """Map each file of `schemas/` that holds a native model's JSON Schema to its text (see `schema.native_errors`)."""
     models = {kind: getattr(native_data(), model).model_json_schema() for kind, model in KINDS.items()}
     return {
         SCHEMAS / f"native_{kind}.schema.json": json.dumps(_bare(schema), indent=1) + "\n"
@@ -66,7 +66,7 @@ def exported_schemas() -> dict[Path, str]:
 
 
 def _bare(schema: Any) -> Any:
-    """A schema without its prose; a property that is called `title` or `description` is no prose."""
+    """Strip a schema of its prose, but not of properties called `title` or `description`."""
     if isinstance(schema, list):
         return [_bare(item) for item in schema]
     if not isinstance(schema, dict):
@@ -76,17 +76,3 @@ def _bare(schema: Any) -> Any:
         for key, value in schema.items()
         if not (key in ("title", "description") and isinstance(value, str))
     }
-
-
-def load_trace_set(root: Path) -> Any:
-    """The tree as the native loader sees it. It would create a missing root, so that is refused first."""
-    require_dataset(root)
-    try:
-        return native_data().TraceSet.from_path(str(root))
-    except (ValueError, AssertionError, OSError) as error:
-        raise SchemaError(
-            expected="a tree that the native loader takes",
-            found=str(error).splitlines()[0],
-            where=str(root),
-            remedy="see the other findings",
-        ) from error

@@ -3,46 +3,57 @@
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from inference_kernels.core.files import canonical_json, read_jsonl, write_jsonl
 from inference_kernels.core.layout import TENSOR_KEY, BlobPath, workload_file
 from inference_kernels.core.schema import schema_errors, workload_line_errors
+from inference_kernels.core.types import (
+    CaptureRecord,
+    Definition,
+    Statistics,
+    TensorReference,
+    Workload,
+    WorkloadInput,
+    WorkloadLine,
+)
 
 if TYPE_CHECKING:
     import torch
 
 CLASSES = ("published", "contest", "seeded")
-# Workloads of the published dataset: the target that counts are shown against.
+# Workloads of the published dataset: counts are shown against this target.
 PUBLISHED_TARGET = 1104
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://huggingface.co/datasets/humanfia-lab/inference-kernels")
 
 
-def workload_uuid(definition: str, inputs: dict[str, dict[str, Any]]) -> str:
-    """UUIDv5 of the definition's name and the canonical JSON of its inputs.
+def workload_uuid(definition: str, inputs: dict[str, WorkloadInput]) -> str:
+    """Derive the UUIDv5 from the definition's name and the canonical JSON of the inputs.
 
     A tensor counts by its hash and key, not by the store it lies in, so a workload keeps its UUID when its
     tensors move from one store to another.
     """
-    content = {}
+    content: dict[str, Any] = {}
     for name, item in inputs.items():
-        if item["type"] == "safetensors":
-            item = {"sha256": Path(item["path"]).stem, "tensor_key": item["tensor_key"], "type": "safetensors"}
         content[name] = item
+        if item["type"] == "safetensors":
+            digest = Path(item["path"]).stem
+            content[name] = {"sha256": digest, "tensor_key": item["tensor_key"], "type": "safetensors"}
     return str(uuid.uuid5(NAMESPACE, f"{definition}\n{canonical_json(content)}"))
 
 
-def tensor_reference(path: str | BlobPath) -> dict[str, str]:
+def tensor_reference(path: str | BlobPath) -> TensorReference:
+    """Refer to the tensor of a blob as capture records do."""
     return {"path": str(path), "tensor_key": TENSOR_KEY}
 
 
-def workload_line(definition: str, workload: dict[str, Any]) -> dict[str, Any]:
-    """A native Trace line that is a workload: no solution, no evaluation."""
+def workload_line(definition: str, workload: Workload) -> WorkloadLine:
+    """Wrap a workload as a native Trace line without solution and evaluation."""
     return {"definition": definition, "workload": workload, "solution": None, "evaluation": None}
 
 
-def statistics(tensor: "torch.Tensor") -> dict[str, Any]:
-    """Minimum and maximum of the finite elements, share of zeros, count of non-finite ones.
+def statistics(tensor: "torch.Tensor") -> Statistics:
+    """Measure the minimum and maximum of the finite elements, the share of zeros, the count of non-finite elements.
 
     Minimum and maximum are None if no element is finite; booleans count as 0 and 1.
     """
@@ -50,7 +61,7 @@ def statistics(tensor: "torch.Tensor") -> dict[str, Any]:
     values = tensor.float() if tensor.dtype.is_floating_point else tensor.long()
     finite = values.isfinite() if tensor.dtype.is_floating_point else None
     broken = 0 if finite is None else count - int(finite.sum())
-    kept = values if not broken else values[finite]
+    kept = values[finite] if broken else values
     low, high = (kept.min().item(), kept.max().item()) if kept.numel() else (None, None)
     zeros = int((values == 0).sum())
     return {"min": low, "max": high, "zero_share": zeros / count if count else 0.0, "non_finite": broken}
@@ -60,18 +71,18 @@ def captures_file(root: Path) -> Path:
     return root / "captures.jsonl"
 
 
-def read_captures(root: Path) -> list[dict[str, Any]]:
-    """All capture records; none if the file does not exist. SchemaError for the first broken one."""
+def read_captures(root: Path) -> list[CaptureRecord]:
+    """Read all capture records; none if the file does not exist. SchemaError for the first broken one."""
     path = captures_file(root)
     rows = list(read_jsonl(path)) if path.exists() else []
     for number, row in rows:
         for error in schema_errors("capture_record", row, f"{path}:{number}"):
             raise error
-    return [row for _, row in rows]
+    return cast(list[CaptureRecord], [row for _, row in rows])
 
 
-def read_workloads(root: Path, definition: dict) -> list[dict[str, Any]]:
-    """The workloads (inner objects) of a definition; none if its file does not exist.
+def read_workloads(root: Path, definition: Definition) -> list[Workload]:
+    """Read the workloads (inner objects) of a definition; none if its file does not exist.
 
     SchemaError for the first line that is no workload of the definition.
     """
@@ -83,17 +94,19 @@ def read_workloads(root: Path, definition: dict) -> list[dict[str, Any]]:
     return [row["workload"] for _, row in rows]
 
 
-def write_captures(root: Path, records: Iterable[dict[str, Any]]) -> None:
+def write_captures(root: Path, records: Iterable[CaptureRecord]) -> None:
     write_jsonl(captures_file(root), sorted(records, key=lambda row: (row["definition"], row["workload"])))
 
 
-def write_workloads(root: Path, definition: dict, workloads: Iterable[dict[str, Any]]) -> None:
+def write_workloads(root: Path, definition: Definition, workloads: Iterable[Workload]) -> None:
     rows = [workload_line(definition["name"], workload) for workload in sorted(workloads, key=lambda w: w["uuid"])]
     write_jsonl(workload_file(root, definition), rows)
 
 
-def record_tensors(record: dict[str, Any]) -> dict[str, str]:
-    """Paths of the saved tensors of a record, by `outputs.<name>` or `auxiliary.<name>`."""
+def record_tensors(record: CaptureRecord) -> dict[str, str]:
+    """List the paths of a record's saved tensors by `outputs.<name>` and `auxiliary.<name>`."""
     return {
-        f"{group}.{name}": item["path"] for group in ("outputs", "auxiliary") for name, item in record[group].items()
+        f"{group}.{name}": item["path"]
+        for group, items in (("outputs", record["outputs"]), ("auxiliary", record["auxiliary"]))
+        for name, item in items.items()
     }

@@ -1,4 +1,4 @@
-"""Run references on captured inputs and compare with the engine's saved outputs: every element, no sampling."""
+"""Replay: run references on captured inputs, compare all elements with the engine's saved outputs, report rows."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from inference_kernels.core.layout import blob_path
 from inference_kernels.core.records import read_captures, read_workloads
 from inference_kernels.core.tasks import Task, read_task
 from inference_kernels.core.tensors import load_tensor
+from inference_kernels.core.types import CaptureRecord, Definition, Workload
 from inference_kernels.core.workloads import missing_input, missing_tensor
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Resolver = Callable[[str], Path]
 
 @dataclass(frozen=True)
 class Replayed:
-    """One workload's replay. status: pass | fail | skipped | error; `reason` says why it is not a pass."""
+    """The replay of one workload. status: pass | fail | skipped | error; `reason` says why it is not a pass."""
 
     definition: str
     workload: str
@@ -39,7 +40,7 @@ class Replayed:
 
     @property
     def errors(self) -> dict[str, Any]:
-        """Figures of each output as they go into a capture record."""
+        """The figures of each output as a capture record holds them."""
         return {
             name: {key: value for key, value in result.to_json().items() if key != "worst"}
             for name, result in (self.comparisons or {}).items()
@@ -47,14 +48,17 @@ class Replayed:
 
 
 def load_inputs(
-    definition: dict,
-    workload: dict,
+    definition: Definition,
+    workload: Workload,
     resolve: Resolver,
     device: str,
     load: Callable[[Path, str], "torch.Tensor"] = load_tensor,
 ) -> dict[str, Any]:
-    """Inputs by name, in definition order: tensors on `device`, scalars as they are."""
-    values = {}
+    """Load the inputs by name, in definition order: tensors to `device`, scalars as they are.
+
+    resolve: path in a workload -> file.
+    """
+    values: dict[str, Any] = {}
     for name in definition["inputs"]:
         item = workload["inputs"][name]
         values[name] = item["value"] if item["type"] == "scalar" else load(resolve(item["path"]), device)
@@ -62,11 +66,11 @@ def load_inputs(
 
 
 def replay_call(
-    definition: dict, workload: dict, record: dict, task: Task, resolve: Resolver, device: str
+    definition: Definition, workload: Workload, record: CaptureRecord, task: Task, resolve: Resolver, device: str
 ) -> dict[str, Comparison]:
-    """Reference on the captured inputs against the saved outputs, under the task's tolerance.
+    """Compare the reference on the captured inputs with the saved outputs, under the task's tolerance.
 
-    resolve: path in a record -> file. Returns one Comparison for each output.
+    resolve: path in a record -> file. Returns one Comparison per output.
     """
     inputs = load_inputs(definition, workload, resolve, device)
     results = reference_outputs(definition, workload, inputs)
@@ -77,8 +81,8 @@ def replay_call(
     return comparisons
 
 
-def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
-    """The reference's outputs, checked for the declared shape and dtype (ReplayError), contiguous."""
+def reference_outputs(definition: Definition, workload: Workload, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
+    """Run the reference; its outputs, contiguous. ReplayError unless they have the declared shapes and dtypes."""
     import torch
 
     axes = const_axes(definition) | workload["axes"]
@@ -103,7 +107,7 @@ def reference_outputs(definition: dict, workload: dict, inputs: dict[str, Any]) 
 
 
 def require_device(device: str) -> None:
-    """EnvironmentMissing unless torch can compute on `device`."""
+    """Raise EnvironmentMissing unless torch can compute on `device`."""
     import torch
 
     try:
@@ -118,13 +122,13 @@ def require_device(device: str) -> None:
 
 
 def count_workloads(root: Path, only: str | None = None) -> int:
-    return sum(
-        len(read_workloads(root, read_definition(path))) for path in definition_files(root) if only in (None, path.stem)
-    )
+    """Count the workloads below `root`, or of one definition."""
+    paths = [path for path in definition_files(root) if only in (None, path.stem)]
+    return sum(len(read_workloads(root, read_definition(path))) for path in paths)
 
 
 def replay_root(root: Path, device: str, only: str | None = None) -> Iterator[Replayed]:
-    """Replay every workload below `root` (or of one definition) that has a capture record with outputs."""
+    """Replay every workload below `root`, or of one definition; those that cannot be replayed say why."""
     records = {record["workload"]: record for record in read_captures(root)}
     for path in definition_files(root):
         if only and path.stem != only:
@@ -134,7 +138,9 @@ def replay_root(root: Path, device: str, only: str | None = None) -> Iterator[Re
             yield _replay_workload(root, definition, workload, records.get(workload["uuid"]), device)
 
 
-def _replay_workload(root: Path, definition: dict, workload: dict, record: dict | None, device: str) -> Replayed:
+def _replay_workload(
+    root: Path, definition: Definition, workload: Workload, record: CaptureRecord | None, device: str
+) -> Replayed:
     name, uuid = definition["name"], workload["uuid"]
     if record is None:
         return Replayed(name, uuid, "unknown", "error", "no capture record; run check_workload_inputs.py")
@@ -168,7 +174,7 @@ REPLAY_COLUMNS = [
 
 
 def replay_rows(results: list[Replayed]) -> list[dict[str, Any]]:
-    """One row for each definition and class: counts, and the worst figures over its outputs."""
+    """Summarise the results in a row per definition and class: counts, and the worst figures of all outputs."""
     groups: dict[tuple[str, str], list[Replayed]] = {}
     for result in results:
         groups.setdefault((result.definition, result.data_class), []).append(result)
@@ -195,7 +201,7 @@ def _worst(values: Iterable[float | None], form: str) -> str:
 
 
 def replay_troubles(results: list[Replayed]) -> list[str]:
-    """One line for each workload that did not pass, with the reason."""
+    """Write one line per workload that did not pass, with the reason."""
     return [
         f"{result.status} {result.definition} {result.workload}: {result.reason}"
         for result in results
@@ -204,7 +210,7 @@ def replay_troubles(results: list[Replayed]) -> list[str]:
 
 
 def replay_counts(results: list[Replayed]) -> dict[str, int]:
-    """replayed: passed or failed the comparison; failed: also those whose reference could not be run."""
+    """Count results. replayed: passed or failed the comparison; failed: also references that could not be run."""
     return {
         "replayed": sum(result.status in ("pass", "fail") for result in results),
         "failed": sum(result.status in ("fail", "error") for result in results),

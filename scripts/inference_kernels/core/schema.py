@@ -1,21 +1,23 @@
-"""Schema rules beyond the native models: unknown keys, our own records, definitions that can be used."""
+"""Validation of JSON documents: exported native schemas, our own schemas, and the rules that neither states."""
 
 import ast
 import difflib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from inference_kernels.core.constraints import REMEDY, names_in, refusal
 from inference_kernels.core.definitions import const_axes, tensor_inputs, var_axes
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import read_json
+from inference_kernels.core.types import Definition, Workload
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
-# Keys of the native objects, by path; `*` is any name. The native models drop unknown keys without a word, so a
-# misspelt key would be accepted there.
+# Keys of the native objects, by path; `*` is any name. The native models drop unknown keys silently, so they would
+# accept a misspelt one.
 NATIVE_KEYS = {
     "definition": {
         "": "name op_type axes inputs outputs reference tags description constraints",
@@ -36,8 +38,8 @@ NATIVE_KEYS = {
 }
 
 
-def unknown_keys(kind: str, value: dict[str, Any], where: str) -> list[SchemaError]:
-    """One error for each key of `value` that the native schema does not know, with the likely spelling."""
+def unknown_keys(kind: str, value: Mapping[str, Any], where: str) -> list[SchemaError]:
+    """Report each key of `value` that the native schema does not know, with the likely spelling."""
     errors = []
     for pattern, keys in NATIVE_KEYS[kind].items():
         for place, item in _matches(value, pattern.split(".") if pattern else []):
@@ -76,7 +78,7 @@ def _validator(name: str) -> Any:
 
 
 def schema_errors(name: str, value: Any, where: str) -> list[SchemaError]:
-    """Violations of `schemas/<name>.schema.json`, each with the place inside the record."""
+    """Report the violations of `schemas/<name>.schema.json`, each with the place inside the document."""
     return [
         SchemaError(
             expected=f"a {name.replace('_', ' ')} of schemas/{name}.schema.json",
@@ -89,9 +91,9 @@ def schema_errors(name: str, value: Any, where: str) -> list[SchemaError]:
 
 
 def native_errors(kind: str, value: Any, where: str) -> list[SchemaError]:
-    """Violations of the native schema, from its exported copy: neither flashinfer-bench nor torch is loaded.
+    """Report the violations of the native schema's exported copy, without loading flashinfer-bench or torch.
 
-    kind: definition, solution or trace. What the native definition model checks beyond its schema is included.
+    kind: definition, solution or trace. For definitions the rules of the native model beyond its schema are included.
     """
     found = [_nearest(error) for error in _validator(f"native_{kind}").iter_errors(value)]
     faults = sorted(f"{'.'.join(map(str, error.absolute_path)) or kind}: {error.message[:200]}" for error in found)
@@ -104,15 +106,15 @@ def native_errors(kind: str, value: Any, where: str) -> list[SchemaError]:
 
 
 def _nearest(error: Any) -> Any:
-    """Of an error over alternatives, the most telling one inside the alternative that the value's `type` names."""
+    """Descend from an error over alternatives to the best match inside the one that the value's `type` names."""
     from jsonschema.exceptions import best_match
 
     meant = [item for item in error.context or () if item.validator != "const"] or error.context
     return best_match(meant) if meant else error
 
 
-def _definition_faults(definition: dict[str, Any]) -> list[str]:
-    """The rules of the native model that its JSON Schema cannot state."""
+def _definition_faults(definition: Definition) -> list[str]:
+    """Check the rules of the native model that its JSON Schema cannot state."""
     faults = []
     try:
         body = ast.parse(definition["reference"]).body
@@ -122,22 +124,22 @@ def _definition_faults(definition: dict[str, Any]) -> list[str]:
         faults.append(f"reference: not Python ({error})")
     for name in sorted(set(definition["inputs"]) & set(definition["outputs"])):
         faults.append(f"outputs.{name}: also the name of an input")
-    for group in ("inputs", "outputs"):
-        for name, spec in definition[group].items():
-            for axis in [axis for axis in spec["shape"] or () if axis not in definition["axes"]]:
-                faults.append(f"{group}.{name}.shape: unknown axis {axis}")
+    specs = [(f"inputs.{name}", spec["shape"]) for name, spec in definition["inputs"].items()]
+    specs += [(f"outputs.{name}", spec["shape"]) for name, spec in definition["outputs"].items()]
+    for place, shape in specs:
+        faults += [f"{place}.shape: unknown axis {axis}" for axis in shape or () if axis not in definition["axes"]]
     return faults
 
 
-def definition_errors(definition: dict[str, Any], path: Path, where: str) -> list[SchemaError]:
-    """Rules for a definition that passed the native schema: its place, its descriptions, its axes, its rules."""
+def definition_errors(definition: Definition, path: Path, where: str) -> list[SchemaError]:
+    """Check a definition that passed the native schema: its place, descriptions, axes and constraints."""
     name, op_type = definition["name"], definition["op_type"]
     faults = []
     if (path.stem, path.parent.name) != (name, op_type):
         faults.append((f"the file {op_type}/{name}.json", f"{path.parent.name}/{path.name}", "move the file"))
-    described = {"definition": definition} | {
-        f"{group}.{key}": item for group in ("axes", "inputs", "outputs") for key, item in definition[group].items()
-    }
+    described: dict[str, Mapping[str, Any]] = {"definition": definition}
+    for group in ("axes", "inputs", "outputs"):
+        described |= {f"{group}.{key}": item for key, item in definition[group].items()}
     for place, item in described.items():
         if not (item.get("description") or "").strip():
             faults.append((f"a description of {place}", "none", "say what a user must know about it"))
@@ -160,8 +162,8 @@ def definition_errors(definition: dict[str, Any], path: Path, where: str) -> lis
     ]
 
 
-def workload_line_errors(row: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
-    """Form and content of a workload line, for readers that do not load the native schema."""
+def workload_line_errors(row: dict[str, Any], definition: Definition, where: str) -> list[SchemaError]:
+    """Check form and content of a workload line, for readers that do not use the native schema."""
     workload = row.get("workload")
     formed = (
         isinstance(workload, dict)
@@ -179,11 +181,11 @@ def workload_line_errors(row: dict[str, Any], definition: dict[str, Any], where:
                 remedy="run check_workload_inputs.py for all findings",
             )
         ]
-    return workload_errors(workload, definition, where)
+    return workload_errors(cast(Workload, workload), definition, where)
 
 
-def workload_errors(workload: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
-    """Complete input mapping: every input once, typed `safetensors` or `scalar`, every variable axis given."""
+def workload_errors(workload: Workload, definition: Definition, where: str) -> list[SchemaError]:
+    """Check that all inputs are mapped, as `safetensors` or `scalar`, and that all variable axes have sizes."""
     faults = []
     inputs, axes = workload["inputs"], workload["axes"]
     for missing in [name for name in definition["inputs"] if name not in inputs]:
@@ -230,7 +232,7 @@ def _scalar_fits(value: Any, dtype: str) -> bool:
 
 
 def parameter_count(source: str, function: str) -> int | None:
-    """Positional parameters of a top-level function; None if it is not there or takes any number."""
+    """Count the positional parameters of a top-level function; None if it is absent or variadic."""
     try:
         tree = ast.parse(source)
     except SyntaxError:

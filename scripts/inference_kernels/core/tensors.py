@@ -21,8 +21,8 @@ from inference_kernels.core.layout import TENSOR_KEY, read_pointer
 if TYPE_CHECKING:
     import torch
 
-# Trace dtype -> (safetensors name, bytes an element). The trace schema has no unsigned and no E8M0 type:
-# such bytes travel as int8 with their bit patterns unchanged.
+# Trace dtype -> (safetensors name, bytes per element). The Trace schema has neither unsigned types nor E8M0:
+# such bytes are stored as int8 with their bit patterns unchanged.
 DTYPES = {
     "float32": ("F32", 4),
     "float16": ("F16", 2),
@@ -36,17 +36,17 @@ DTYPES = {
     "bool": ("BOOL", 1),
 }
 TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
-# The limit of the safetensors library itself; a larger length means that this is no safetensors file.
+# The limit of the safetensors library; a larger length means that the file is something else.
 HEADER_LIMIT = 100_000_000
-# How a file reaches a GPU: pinned host memory of one reader, and how many readers share a large file. On an H200 host
-# 4.5 GB from the page cache took 0.12 s like this, 0.2 s with four readers of 16 MiB, 0.10 with twelve of 8 MiB.
+# Files reach a GPU through pinned host memory: bytes per reader, and readers per large file. On an H200 host 4.5 GB
+# from the page cache took 0.12 s like this, 0.2 s with four readers of 16 MiB, 0.10 s with twelve of 8 MiB.
 PIECE_BYTES = 2**22
 READERS = 8
 
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What the header of a one-tensor file says: dtype by its Trace name, shape, bytes of data and where they begin."""
+    """The header of a one-tensor file: dtype by its Trace name, shape, bytes of data and their offset in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -116,7 +116,7 @@ def _checked_header(path: Path, raw: bytes, data_bytes: int) -> TensorHeader:
 
 
 def _well_formed(entry: Any) -> bool:
-    """dtype, shape and data_offsets, each of the type that the format asks for, and nothing else."""
+    """Check for dtype, shape and data_offsets of the format's types, and nothing else."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         return False
     shape, offsets = entry["shape"], entry["data_offsets"]
@@ -130,9 +130,9 @@ def _well_formed(entry: Any) -> bool:
 
 
 def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """What precedes the data in a one-tensor file: byte for byte what the safetensors library writes.
+    """Write the header of a one-tensor file, byte for byte as the safetensors library does (a test compares).
 
-    Written here because a file's name is its hash, which must not depend on a library version (a test compares).
+    A file's name is its hash, which must not depend on a library's version.
     """
     name, item = DTYPES[dtype]
     text = json.dumps(
@@ -144,12 +144,12 @@ def tensor_file_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 def raw_bytes(tensor: "torch.Tensor") -> memoryview:
-    """The bytes of a tensor's contiguous copy, in row-major order; works for every dtype, also FP8."""
+    """Return the bytes of a tensor of any dtype in row-major order, on the host."""
     return memoryview(byte_view(tensor.detach().cpu().resolve_neg().contiguous()).numpy())
 
 
 def byte_view(tensor: "torch.Tensor") -> "torch.Tensor":
-    """The bytes of a contiguous tensor, flat and in place."""
+    """View a contiguous tensor as flat bytes, without a copy."""
     import torch
 
     # A contiguous tensor of one or no element may have any stride; a view as bytes needs 1.
@@ -157,9 +157,9 @@ def byte_view(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
-    """Write `tensor` to `folder/<sha256>.safetensors` (nothing if it is there); return digest and file size.
+    """Write `tensor` to `folder/<sha256>.safetensors` unless it is there; return digest and file size in bytes.
 
-    Any strides are accepted: a contiguous copy is stored. TensorFileError for a dtype that Trace cannot name.
+    Strides are not kept: a contiguous copy is stored. TensorFileError for a dtype that Trace cannot name.
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
@@ -181,9 +181,9 @@ def save_tensor(folder: Path, tensor: "torch.Tensor") -> tuple[str, int]:
 
 
 def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
-    """The tensor of a one-tensor file, on `device`; checks the header first, for its clear messages.
+    """Load the tensor of a one-tensor file to `device`; PointerError or TensorFileError as in `read_header`.
 
-    On the host the file is mapped: what nobody reads costs nothing.
+    On the host the file is memory-mapped; unread pages are never loaded.
     """
     header = read_header(path)
     if device != "cpu":
@@ -192,13 +192,14 @@ def load_tensor(path: Path, device: str = "cpu") -> "torch.Tensor":
 
     try:
         with safe_open(path, framework="pt") as stream:
-            return stream.get_tensor(TENSOR_KEY)
+            tensor: torch.Tensor = stream.get_tensor(TENSOR_KEY)
+            return tensor
     except SafetensorError as error:
         raise _damaged(path, "a file that the safetensors library reads", str(error)) from error
 
 
 def _load_through_pinned_memory(path: Path, header: TensorHeader, device: str) -> "torch.Tensor":
-    """Mapped, a file goes to a GPU page by page: an expert bank of 2.4 GB took 3.3 s on an H200 host."""
+    """Load a file to a GPU without mapping it, which took 3.3 s for an expert bank of 2.4 GB on an H200 host."""
     import torch
 
     tensor = torch.empty(header.shape, dtype=getattr(torch, header.dtype), device=device)
@@ -209,9 +210,9 @@ def _load_through_pinned_memory(path: Path, header: TensorHeader, device: str) -
 
 
 def fill_from_file(data: "torch.Tensor", path: Path, header: TensorHeader, staging: "torch.Tensor") -> None:
-    """Copy a file's data to the flat bytes `data`, by way of host bytes `staging` [readers, bytes of a piece].
+    """Copy a file's data to the flat bytes `data` through host bytes `staging` [readers, bytes per piece].
 
-    Each reader is a thread with a share of the file: one alone is slower than a GPU takes the bytes.
+    Each reader is a thread with a share of the file: a single one is slower than the copy to a GPU.
     TensorFileError for a file that was cut since its header was read.
     """
     shares = data.split(max(1, -(-len(data) // len(staging))))

@@ -25,9 +25,17 @@ class VarAxis(TypedDict):
 
 
 class TensorSpec(TypedDict):
-    """One input or output: names of its axes (None for a scalar) and its Trace dtype."""
+    """A tensor input or an output: names of its axes and its Trace dtype."""
 
-    shape: list[str] | None
+    shape: list[str]
+    dtype: str
+    description: NotRequired[str]
+
+
+class ScalarSpec(TypedDict):
+    """An input that is a number."""
+
+    shape: None
     dtype: str
     description: NotRequired[str]
 
@@ -41,7 +49,7 @@ class Definition(TypedDict):
     tags: NotRequired[list[str]]
     axes: dict[str, ConstAxis | VarAxis]
     constraints: NotRequired[list[str] | None]
-    inputs: dict[str, TensorSpec]
+    inputs: dict[str, TensorSpec | ScalarSpec]
     outputs: dict[str, TensorSpec]
     reference: str
 

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inference_kernels.core.layout import blob_path, pull_command, read_pointer
 from inference_kernels.core.records import read_captures, read_workloads
+from inference_kernels.core.types import Definition, Workload
 
 
 @dataclass(frozen=True)
 class Available:
-    """One workload. `missing`: which input tensor is not here and what to do about it; empty if all are."""
+    """One workload; `missing` names the first absent input tensor and the remedy, empty if all are here."""
 
-    workload: dict[str, Any]
+    workload: Workload
     data_class: str
     missing: str = ""
 
@@ -23,14 +23,14 @@ class Available:
 
 
 def data_classes(root: Path) -> dict[str, str]:
-    """Class of each workload that has a capture record, by UUID."""
+    """Map the UUID of each workload that has a capture record to its class."""
     return {record["workload"]: record["class"] for record in read_captures(root)}
 
 
 def available_workloads(
-    root: Path, definition: dict, classes: dict[str, str], only: tuple[str, ...] = ()
+    root: Path, definition: Definition, classes: dict[str, str], only: tuple[str, ...] = ()
 ) -> list[Available]:
-    """The definition's workloads (only those of the UUIDs `only`, if any), in file order.
+    """List the definition's workloads (only those of the UUIDs `only`, if any), in file order.
 
     classes: from `data_classes`. PathError for a tensor path that leaves its definition's folder.
     """
@@ -41,14 +41,14 @@ def available_workloads(
     ]
 
 
-def missing_input(root: Path, definition: str, workload: dict) -> str:
-    """The first input tensor that is not here, with the remedy; an empty string if none is missing."""
+def missing_input(root: Path, definition: str, workload: Workload) -> str:
+    """Name the first input tensor that is not here, with the remedy; empty if all are here."""
     texts = [item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"]
     return missing_tensor(root, definition, workload["uuid"], texts)
 
 
 def missing_tensor(root: Path, definition: str, uuid: str, texts: Iterable[str]) -> str:
-    """The first of the blob paths `texts` that is not here, with the remedy; an empty string if none is missing."""
+    """Name the first of the blob paths `texts` that is not here, with the remedy; empty if all are here."""
     for text in texts:
         path = blob_path(root, text, definition, uuid)
         if not path.exists():
