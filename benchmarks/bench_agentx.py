@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Speed and memory of select_agentx_requests.py against a bare orjson.loads pass over the same bytes.
+"""Measure select_agentx_requests.py against a bare orjson.loads pass over the same bytes.
 
-The trace is made of real Weka sessions, repeated under new session ids, with renumbered block ids and with
-one prefix before all prompts of a session, which brings them to the mean length of AgentX (3,421 blocks). As
-it is not the pinned trace, the script also reads it a second time for its time base, which the pinned one
-does not need. orjson is the yardstick only: `pip install orjson`.
+The trace consists of real Weka sessions, repeated under new session ids, with renumbered block ids and with
+one prefix before all prompts of a session, which brings them to the mean length of AgentX (3,421 blocks). The
+script reads it a second time for its time base, which it would not do with the pinned trace. orjson is only
+the yardstick: `pip install orjson`.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def mean_blocks(sources: list[dict]) -> int:
 
 
 def write_trace(path: Path, folder: Path, size: int) -> None:
-    """Sessions until the file has `size` bytes."""
+    """Write sessions until the file has `size` bytes."""
     sources = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]
     sources = [source for source in sources if source.get("hash_id_scope") == "local"]
     prefix = MEAN_BLOCKS - mean_blocks(sources)
@@ -79,7 +79,7 @@ def write_trace(path: Path, folder: Path, size: int) -> None:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Seconds and peak memory in MB of one process."""
+    """Run one process; return its seconds and its peak memory in MB."""
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)
@@ -89,21 +89,25 @@ def measured(command: list[str]) -> tuple[float, int]:
     return time.perf_counter() - started, usage.ru_maxrss // 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument(
         "--traces",
         type=Path,
         default=REPOSITORY / "tests" / "data" / "weka",
         help="folder of Weka sessions (default: those of the tests)",
     )
-    parser.add_argument("--bytes", type=float, default=1.847e9, help="size of the trace (default: 1.847e9)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where the trace is built")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
-    options = parser.parse_args()
+    result.add_argument("--bytes", type=float, default=1.847e9, help="size of the trace (default: 1.847e9)")
+    result.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where the trace is built")
+    result.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
+    return result
+
+
+def main() -> None:
+    options = parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-agentx-", dir=options.scratch) as scratch:
         trace, output = Path(scratch, "traces.jsonl"), Path(scratch, "shapes.json")
-        # In a process of its own: what this one holds would count as a peak of those it starts.
+        # In a process of its own, because children inherit the peak memory of the process that starts them.
         writer = multiprocessing.Process(target=write_trace, args=(trace, options.traces, int(options.bytes)))
         writer.start()
         writer.join()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Time and memory of the tools on growing trees, beside a bare hashlib loop, sha256sum and flashinfer-bench.
+"""Measure the tools on growing trees, beside a bare hashlib loop, sha256sum and flashinfer-bench.
 
 Two trees (generated_release.py): `holes` has the published dataset's counts, 146 GB of sparse files; `bytes`
-has 20 GB of written bytes. Each grows through the shares of --share. The figures go into one JSON file as
-they are taken, beside what an earlier run left there; docs/performance.md is made of it.
+has 20 GB of written bytes. Each grows through the shares of --share. Time and memory go into one JSON file as
+they are taken, beside the figures of earlier runs; docs/performance.md is made of it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from inference_kernels.core.files import read_object, write_json
 
 SUMMARY = REPOSITORY / "results" / "summaries" / "tool_at_size.json"
 WORKERS = os.cpu_count() or 1
-# Rows of the `bytes` tree, so that the largest has 20 GB; its expert banks are left out.
+# Rows for 20 GB in the largest `bytes` tree, which has no expert banks.
 TREES = {"holes": {"rows": 1.0}, "bytes": {"rows": 0.141, "without": BANKS}}
 BARE = """
 import sys
@@ -46,7 +46,7 @@ SHA256SUM = f'find "$1/blob" -type f -print0 | xargs -0 -n 8 -P {WORKERS} sha256
 
 
 def measure(command: list[str]) -> dict[str, float]:
-    """Wall and processor time and peak memory of a command and its children; it must succeed."""
+    """Measure wall time, processor time and peak memory of a command and its children; it must succeed."""
     load, started = os.getloadavg()[0], time.perf_counter()
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command, stdout=output, stderr=output, cwd=REPOSITORY / "benchmarks")
@@ -70,7 +70,7 @@ def script(name: str, *arguments: Any) -> list[str]:
 
 
 def tools(root: Path, old: Path, clone: Path) -> dict[str, list[str]]:
-    """Commands by name. old: the first half of the records; clone: the same records, tensors as pointers."""
+    """List the commands by name. old: the first half of the records; clone: all of them, tensors as pointers."""
     return {
         "check": script("check_workload_inputs.py", "--root", root),
         "bare hashlib loop": [sys.executable, "-c", BARE, str(root)],
@@ -87,7 +87,7 @@ def tools(root: Path, old: Path, clone: Path) -> dict[str, list[str]]:
 
 
 def grow(folder: Path, fill: str, shares: list[float], options: argparse.Namespace) -> int:
-    """Measure the tree at each share; a larger one completes the smaller. Returns the number of figures."""
+    """Measure the tree at each share; a larger one extends the smaller. Return the number of measurements."""
     shape, count = TREES[fill] | {"rows": TREES[fill]["rows"] * options.rows}, 0
     for share in sorted(shares):
         root, old, clone = folder / "root", folder / f"old-{share}", folder / f"clone-{share}"
@@ -97,7 +97,7 @@ def grow(folder: Path, fill: str, shares: list[float], options: argparse.Namespa
         (clone / "README.md").write_text("# Benchmark\n")
         row = describe(root) | {"tree": fill, "share": share}
         if row["bytes"] < memory_bytes():
-            # The first reader of a file pays for the page cache.
+            # Warm up the page cache, which the first reader of a file fills.
             measure([sys.executable, "-c", BARE, str(root)])
         for name, command in tools(root, old, clone).items():
             if name in (options.tool or [name]):
@@ -117,7 +117,7 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def record(output: Path, row: dict[str, Any], name: str, figures: dict[str, float]) -> None:
-    """Put the figures of one tool into the file, in place of older ones of the same tool and tree."""
+    """Write the figures of one tool into the file, replacing older ones of the same tool and tree."""
     found = read_object(output) if output.exists() else {}
     rows = {(item["tree"], item["share"]): item for item in found.get("trees", [])}
     key = row["tree"], row["share"]
@@ -126,7 +126,7 @@ def record(output: Path, row: dict[str, Any], name: str, figures: dict[str, floa
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on; the processor's name as Linux gives it, else its architecture."""
+    """Describe what the figures depend on; the processor by its name in Linux, elsewhere by its architecture."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {
@@ -142,38 +142,42 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tree", action="append", choices=TREES, help="tree to grow; may be repeated (default: both)")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--tree", action="append", choices=TREES, help="tree to grow; may be repeated (default: both)")
+    result.add_argument(
         "--share",
         action="append",
         type=float,
         metavar="X",
         help="share of the workloads; may be repeated (default: 0.25, 0.5, 1)",
     )
-    parser.add_argument(
+    result.add_argument(
         "--tool",
         action="append",
         choices=tools(Path(), Path(), Path()),
         help="measure this only; may be repeated (default: all)",
     )
-    parser.add_argument("--rows", type=float, default=1.0, metavar="X", help="scale the tensors (default: 1)")
-    parser.add_argument(
+    result.add_argument("--rows", type=float, default=1.0, metavar="X", help="scale the tensors (default: 1)")
+    result.add_argument(
         "--scratch",
         type=Path,
         default=Path(tempfile.gettempdir()),
         metavar="DIR",
         help="where the trees are built (default: the system's folder for temporary files)",
     )
-    parser.add_argument(
+    result.add_argument(
         "--output",
         type=Path,
         default=SUMMARY,
         metavar="FILE",
         help="the figures (default: results/summaries/tool_at_size.json)",
     )
-    options = parser.parse_args()
+    return result
+
+
+def main() -> None:
+    options = parser().parse_args()
     count = 0
     for fill in options.tree or TREES:
         with tempfile.TemporaryDirectory(prefix="bench-at-size-", dir=options.scratch) as folder:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Throughput and memory of check_workload_inputs.py against a bare hashlib loop over the same files."""
+"""Measure throughput and memory of check_workload_inputs.py against a bare hashlib loop over the same files."""
 
 import argparse
 import hashlib
@@ -18,7 +18,7 @@ from generated_tree import REPOSITORY, dataset_tree
 
 
 def bare_hash(path: Path) -> str:
-    """The yardstick: read and hash, nothing else."""
+    """Read and hash a file, nothing else: the yardstick."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
         while block := stream.read(2**20):
@@ -42,12 +42,16 @@ def run_check(root: Path) -> float:
     return time.perf_counter() - started
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--bytes", type=float, default=10e9, help="size of the tree (default: 10e9)")
+    result.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where the tree is built")
+    result.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
+    return result
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bytes", type=float, default=10e9, help="size of the tree (default: 10e9)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where the tree is built")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-check-", dir=options.scratch))
     try:
         count = dataset_tree(folder / "root", int(options.bytes))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time and scratch memory of the comparator on bf16 tensors against one pass of torch.equal over the same data."""
+"""Measure time and scratch memory of the comparator on BF16 tensors against one pass of torch.equal over them."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from inference_kernels.core.compare import Tolerance, compare
 
 
 def pair(elements: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Seeded values, and the same with every third one moved by one unit in the last place."""
+    """Draw seeded values, and copy them with every third one moved by one unit in the last place."""
     first = torch.empty(elements, dtype=torch.bfloat16)
     generator = torch.Generator().manual_seed(0)
     for start in range(0, elements, 2**24):
@@ -30,10 +30,14 @@ def timed(function, *arguments) -> tuple[float, object]:
     return time.perf_counter() - started, result
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--elements", type=float, default=1e9, help="elements of each tensor (default: 1e9)")
+    return result
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=float, default=1e9, help="elements of each tensor (default: 1e9)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     first, second = pair(int(options.elements))
     same = first.clone()
     timed(torch.equal, first, same)

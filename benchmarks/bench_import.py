@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Throughput of an import against `cp` followed by a hashlib loop over the copy, both made durable with sync."""
+"""Measure the throughput of an import against `cp` and a hashlib loop over the copy, both ended by sync."""
 
 import argparse
 import json
@@ -42,12 +42,16 @@ def run_import(run: Path, root: Path) -> float:
     return time.perf_counter() - started
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--bytes", type=float, default=2e9, help="size of the run (default: 2e9)")
+    result.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where it is built")
+    result.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
+    return result
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bytes", type=float, default=2e9, help="size of the run (default: 2e9)")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where it is built")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: 3)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-import-", dir=options.scratch))
     try:
         count = capture_run(folder / "run", int(options.bytes))

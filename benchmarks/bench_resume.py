@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Stop the commands that write (import, materialise) and the check by SIGINT and SIGKILL, and run them again.
 
-Each interrupted run starts again where the last one was stopped, until one ends by itself; the tree must
-then be byte for byte that of a run nobody stopped, without leftovers. Adds `resume` to the file of
-bench_at_size.py.
+Each run resumes where the last one was stopped, until one ends by itself; the tree must then equal that of an
+undisturbed run byte for byte, without leftovers. Adds `resume` to the file of bench_at_size.py.
 """
 
 import argparse
@@ -31,7 +30,10 @@ def tree_hashes(root: Path) -> dict[str, str]:
 
 
 def run(command: list[str], stop_after: float | None = None, number: int = 0) -> tuple[float, int]:
-    """(seconds, exit code) of a command, or of one that got a signal; an interrupted one says one line."""
+    """Run a command, stopped by a signal after `stop_after` seconds if given; return (seconds, exit code).
+
+    A command that SIGINT stops must write exactly one line of errors.
+    """
     started = time.perf_counter()
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
@@ -49,14 +51,16 @@ def run(command: list[str], stop_after: float | None = None, number: int = 0) ->
 
 
 def stopped_runs(command: list[str], whole: float, stops: int) -> list[int]:
-    """Exit codes of runs stopped later and later, SIGINT and SIGKILL in turn, then of one that is not."""
+    """Collect the exit codes of runs stopped ever later, alternately by SIGINT and SIGKILL, and of a last whole one."""
     times = [whole * ((place + 1) / (stops + 1)) ** 2 for place in range(stops)]
     codes = [run(command, seconds, SIGNALS[place % 2])[1] for place, seconds in enumerate(times)]
     return [*codes, run(command)[1]]
 
 
-def trial(name: str, command_of: Callable, fresh: Callable, folder: Path, stops: int) -> dict:
-    """Compare a stopped tree with an undisturbed one. fresh: writes what a command starts from."""
+def trial(
+    name: str, command_of: Callable[[Path], list[str]], fresh: Callable[[Path], None], folder: Path, stops: int
+) -> dict:
+    """Compare a stopped tree with an undisturbed one. fresh: writes the tree that a command starts from."""
     whole, stopped = folder / f"{name}-whole", folder / f"{name}-stopped"
     for root in (whole, stopped):
         fresh(root)
@@ -103,25 +107,29 @@ def trials(folder: Path, size: int, stops: int) -> list[dict]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bytes", type=float, default=2e9, help="size of the imported run (default: 2e9)")
-    parser.add_argument("--stops", type=int, default=8, help="times each command is stopped (default: 8)")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--bytes", type=float, default=2e9, help="size of the imported run (default: 2e9)")
+    result.add_argument("--stops", type=int, default=8, help="times each command is stopped (default: 8)")
+    result.add_argument(
         "--scratch",
         type=Path,
         default=Path(tempfile.gettempdir()),
         metavar="DIR",
         help="where it is built (default: the system's folder for temporary files)",
     )
-    parser.add_argument(
+    result.add_argument(
         "--output",
         type=Path,
         default=SUMMARY,
         metavar="FILE",
         help="file to add to (default: results/summaries/tool_at_size.json)",
     )
-    options = parser.parse_args()
+    return result
+
+
+def main() -> None:
+    options = parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-resume-", dir=options.scratch) as name:
         rows = trials(Path(name), int(options.bytes), options.stops)
     found = read_object(options.output) if options.output.exists() else {}

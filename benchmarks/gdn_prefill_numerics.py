@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Errors of gated delta prefill implementations against a float64 recurrence: the summary of the docs page.
+"""Measure errors of gated delta prefill implementations against a float64 recurrence, for the docs page.
 
-On a GPU host with the engine's packages: FlashInfer (the solution of that name), FLA (SGLang 0.5.23's copy,
-`chunk_gated_delta_rule` as the engine calls it, without its normalisation), the Triton and the torch
-solution. Captured calls, captured rows repeated, and synthetic sweeps over lengths, sequence counts, decays and
-keys. An implementation that fails is named on stderr, and the exit code is 1.
+Runs on a GPU host with the engine's packages. Implementations: FlashInfer (the solution of that name), FLA
+(SGLang 0.5.23's copy, `chunk_gated_delta_rule` as the engine calls it, without its normalisation), the Triton
+and the torch solution. Cases: captured calls, repeated captured rows, and synthetic sweeps over lengths,
+sequence counts, decays and keys. Failing implementations are named on stderr and make the exit code 1.
 """
 
 import argparse
@@ -47,7 +47,7 @@ ORDER = ("q", "k", "v", "state", "A_log", "a", "dt_bias", "b", "cu_seqlens", "sc
 
 
 def cases(root: Path, largest: int):
-    """(group, label, inputs) of every case with at most `largest` tokens."""
+    """Generate (group, label, inputs) of every case with at most `largest` tokens."""
     workloads = captured_workloads(root)
     for uuid, inputs in workloads.items():
         yield "captured", f"captured {uuid[:8]}", inputs
@@ -111,7 +111,7 @@ MAKERS = {
 
 
 def one_case(group: str, label: str, inputs: dict, implementations: dict, device: str) -> tuple[dict, list[str]]:
-    """The record of a case and what failed in it, in words."""
+    """Measure one case; return its record and what failed in it, in words."""
     quantiles = decays(inputs).flatten().quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64))
     inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
     truth, results, failed = exact(inputs), {}, []
@@ -144,14 +144,18 @@ def environment(device: str) -> dict[str, str]:
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--out", type=Path, help=f"summary file (default: {SUMMARY} below the root)")
+    result.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the machinery")
+    result.add_argument("--implementations", nargs="+", choices=sorted(MAKERS), default=list(MAKERS))
+    result.add_argument("--largest", type=int, default=8192, metavar="TOKENS", help="leave out longer cases")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--out", type=Path, help=f"summary file (default: {SUMMARY} below the root)")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the machinery")
-    parser.add_argument("--implementations", nargs="+", choices=sorted(MAKERS), default=list(MAKERS))
-    parser.add_argument("--largest", type=int, default=8192, metavar="TOKENS", help="leave out longer cases")
-    options = parser.parse_args()
+    options = parser().parse_args()
     torch.set_float32_matmul_precision("highest")
     implementations = {name: MAKERS[name]() for name in options.implementations}
     records, failed = [], []

@@ -1,9 +1,9 @@
-"""A dataset tree with the counts of the published dataset: every record is valid, no tensor means anything.
+"""Generate a dataset tree with the counts of the published dataset: valid records, meaningless tensors.
 
-1,104 workloads of the 21 definitions at 5,493 paths and about 146 GB, the family counts as published. Tensor
-files are sparse (`holes`: they take almost no disk and are read like any other), written out (`bytes`) or Git
-LFS pointers (`pointers`). The records say class `published` and `contest` so that tools meet them; the model
-is called `benchmark`, and nothing of this is captured data.
+1,104 workloads of the 21 definitions at 5,493 paths and about 146 GB, with the published counts per family.
+Tensor files are sparse (`holes`: almost no disk, read like any other), written out (`bytes`) or Git LFS
+pointers (`pointers`). The records have the classes `published` and `contest` so that tools meet both; the
+model is called `benchmark`, and nothing here is captured data.
 """
 
 import hashlib
@@ -58,18 +58,18 @@ PLAN = {
     "neighborhood_attention_3d_h8_d64_w3x5x5": (11, 0, {"X": 64}, {"B": 1, "T": 16, "Y": 32}),
     "neighborhood_attention_3d_h4_d64_w11x11x11": (11, 0, {"X": 64}, {"B": 1, "T": 16, "Y": 32}),
 }
-# Two banks of 2.4 and 4.8 GB, whatever the number of workloads: too much for small trees.
+# Two expert banks of 2.4 and 4.8 GB for any number of workloads: too much for small trees.
 BANKS = tuple(name for name in PLAN if name.startswith("grouped_gemm"))
 SMALLEST = 16
 SHAPES = 12
-# Constants among the inputs that constraints read; `kv_end` counts up, the others of them are zero.
+# Values of inputs that constraints read; `kv_end` counts up, the others are zero.
 VALUES = {"length8": 1, "length4": 1, "seq_lens": 1, "indices8": -1, "indices4": -1, "block_ids": -1}
 BLOCK = 2**20
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor file. end: its last bytes, after zeros; filled: a repeated block made of `end` instead."""
+    """One tensor file. end: its last bytes, after zeros; filled: a block derived from `end`, repeated, instead."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -122,7 +122,7 @@ def _hash_of_hole(header: bytes, zeros: int) -> Any:
 
 @dataclass(frozen=True)
 class Tree:
-    """What to generate. share: of the workloads of each definition; rows: of the axes that scale."""
+    """A tree to generate. share: of each definition's workloads; rows: factor of the axes that scale."""
 
     root: Path
     share: float = 1.0
@@ -131,7 +131,7 @@ class Tree:
     without: tuple[str, ...] = ()
 
     def write(self) -> None:
-        """Write the tree, or complete a smaller one: tensors that are there are not written again."""
+        """Write the tree or extend a smaller one, whose tensors are not written again."""
         if not (self.root / "definitions").exists():
             copy_contracts(self.root)
         records = []
@@ -144,13 +144,13 @@ class Tree:
         write_captures(self.root, records)
 
     def _axes(self, definition: dict, number: int) -> dict[str, int]:
-        """The first axis that scales takes SHAPES different sizes."""
+        """Choose the sizes of a call; the first axis that scales takes SHAPES different ones."""
         _, _, scaled, others = PLAN[definition["name"]]
         sizes = {axis: max(int(size * self.rows), SMALLEST) for axis, size in scaled.items()} | others
         return sizes | {next(iter(scaled)): sizes[next(iter(scaled))] + number % SHAPES}
 
     def _call(self, definition: dict, number: int) -> tuple[dict, dict]:
-        """(workload, record) of one call."""
+        """Generate (workload, record) of one call."""
         name, axes = definition["name"], self._axes(definition, number)
         sizes, contest = const_axes(definition) | axes, name.startswith("gdn_")
         inputs, outputs = {}, {}
@@ -173,7 +173,7 @@ class Tree:
         return workload, record(name, workload, outputs, extra, number)
 
     def _input(self, definition: dict, key: str, sizes: dict[str, int], number: int) -> Tensor:
-        """Values that satisfy the constraints where one reads them; a weight is the same in all calls."""
+        """Choose values that satisfy the constraints that read them; a weight is the same in all calls."""
         spec = definition["inputs"][key]
         shape = resolve_shape(spec, sizes)
         read = {word for rule in definition["constraints"] for word in names_in(rule)}
@@ -224,5 +224,5 @@ def record(name: str, workload: dict, outputs: dict, auxiliary: dict, number: in
 
 
 def allocated_bytes(root: Path) -> int:
-    """What the files of a tree take on the disk."""
+    """Sum the bytes that a tree's files take on disk."""
     return sum(os.lstat(Path(folder, name)).st_blocks * 512 for folder, _, names in os.walk(root) for name in names)

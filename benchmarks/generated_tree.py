@@ -1,6 +1,6 @@
-"""A dataset tree, or a capture run, of a given size for benchmarks: real layout, meaningless bytes.
+"""Generate a dataset tree or a capture run of a given size for benchmarks: real layout, meaningless bytes.
 
-The bytes are a counter, so every file is different; nothing here is captured data and nothing of it is published.
+The bytes depend on a counter, so every file is different; nothing here is captured data or published.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ ENGINE = {"name": "none", "version": "0", "flags": {}, "environment": {}, "subst
 
 
 def write_counter_tensor(folder: Path, number: int) -> str:
-    """One bf16 tensor file of FILE_BYTES whose content depends on `number`; returns its SHA-256."""
+    """Write a BF16 tensor file of FILE_BYTES whose content depends on `number`; return its SHA-256."""
     block = hashlib.sha256(str(number).encode()).digest() * 32768
     content = tensor_file_header("bfloat16", FORM) + block * (FILE_BYTES // len(block))
     digest = hashlib.sha256(content).hexdigest()
@@ -36,7 +36,7 @@ def write_counter_tensor(folder: Path, number: int) -> str:
 
 
 def calls(folder: Path, prefix: str, count: int) -> list[tuple[dict, dict]]:
-    """(workload, record) pairs; two files a call and one weight shared by all."""
+    """Generate (workload, record) pairs with two files per call and one weight shared by all."""
     folder.mkdir(parents=True)
 
     def item(number: int) -> dict:
@@ -65,7 +65,7 @@ def calls(folder: Path, prefix: str, count: int) -> list[tuple[dict, dict]]:
 
 
 def copy_contracts(root: Path) -> None:
-    """Definitions and tasks, without the dev subsets: those name workloads that the tree does not have."""
+    """Copy definitions and tasks, but not the dev subsets, whose workloads the tree lacks."""
     for name in ("definitions", "tasks"):
         shutil.copytree(REPOSITORY / name, root / name)
     for path in (root / "tasks").glob("*.json"):
@@ -76,7 +76,7 @@ REPLAY = {"criterion": {}, "device": "none", "errors": {}, "passed": True}
 
 
 def dataset_tree(root: Path, size: int) -> int:
-    """Write a dataset of about `size` bytes at `root`; returns the number of tensor files."""
+    """Write a dataset of about `size` bytes at `root`; return the number of tensor files."""
     copy_contracts(root)
     folder = root / "blob" / "workloads" / NAME
     pairs = calls(folder, f"blob/workloads/{NAME}", size // (2 * FILE_BYTES))
@@ -86,7 +86,7 @@ def dataset_tree(root: Path, size: int) -> int:
 
 
 def capture_run(run: Path, size: int) -> int:
-    """Write a complete run folder of about `size` bytes; returns the number of tensor files."""
+    """Write a complete run folder of about `size` bytes; return the number of tensor files."""
     folder = run / "blob" / NAME
     for workload, record in calls(folder, f"blob/{NAME}", size // (2 * FILE_BYTES)):
         write_json(run / "calls" / f"{workload['uuid']}.json", {"workload": workload, "record": record})

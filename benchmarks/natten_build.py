@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Build the part of NATTEN that the LTX-2.5 decoder calls: its Hopper kernels for BF16, 3-D, head size 64, forward.
 
-PyPI has NATTEN as sources only, with kernels for every rank, dtype, head size and direction. This cuts the sources down
-to one head size, dtype and rank without causal axes, compiles them for sm_90a against the torch of this interpreter,
-and puts them beside NATTEN's own Python files, which stay as they are. Functions that are left out raise when called.
+PyPI has only NATTEN's sources, with kernels for every rank, dtype, head size and direction. This reduces them to one
+head size, dtype and rank without causal axes, compiles them for sm_90a against the torch of this interpreter, and puts
+the extension beside NATTEN's unchanged Python files. Functions that are left out raise when called.
 
 Needs torch for CUDA, nvcc and ninja: run it in the engine's environment of the GPU host. Then put the output folder
 on PYTHONPATH; the engine's decoder and the `natten_` solutions find it there.
@@ -40,7 +40,7 @@ SOURCES = (
 )
 INCLUDES = ("csrc/include", "csrc/autogen/include", "third_party/cutlass/include")
 DEFINES = ("-DNATTEN_WITH_CUTLASS", "-DNATTEN_WITH_HOPPER_FNA=1", "-DCUTLASS_ENABLE_TENSOR_CORE_MMA=1")
-# torch's own flags switch off conversions that CUTLASS needs.
+# torch's default flags switch off conversions that CUTLASS needs.
 CUDA_FLAGS = (
     "-O3",
     "-DNDEBUG",
@@ -70,7 +70,7 @@ class Edit:
 
 
 def edits() -> list[Edit]:
-    """What is cut: other ranks, dtypes, head sizes and causal masks; one- and two-dimensional entry points."""
+    """List the cuts: other ranks, dtypes, head sizes and causal masks; one- and two-dimensional entry points."""
     cuts = [
         Edit(GENERATOR, r"NA_DIMS = \[1, 2, 3\]", "NA_DIMS = [3]"),
         Edit(GENERATOR, r"SUPPORTED_DTYPES = \[\s*Half,\s*BFloat,\s*\]", "SUPPORTED_DTYPES = [BFloat]"),
@@ -83,9 +83,10 @@ def edits() -> list[Edit]:
 
 
 def build(output: Path, source: Path | None, report: Callable[[str], None]) -> Path:
-    """Build into the new folder `output`, for PYTHONPATH; its extension's path.
+    """Build into the new folder `output`, for PYTHONPATH; return the extension's path.
 
-    source: the release's sdist, downloaded by pip if None. BuildError, EnvironmentMissing.
+    source: the release's sdist, downloaded by pip if None. BuildError for other sources or a failed build,
+    EnvironmentMissing without a compiler.
     """
     if output.exists():
         raise BuildError(
@@ -105,7 +106,7 @@ def build(output: Path, source: Path | None, report: Callable[[str], None]) -> P
 
 
 def require_compiler() -> None:
-    """EnvironmentMissing without torch for CUDA or without nvcc."""
+    """Raise EnvironmentMissing without torch for CUDA or without nvcc."""
     from torch.utils.cpp_extension import CUDA_HOME
     from torch.version import cuda
 
@@ -145,7 +146,7 @@ def download(folder: Path) -> Path:
 
 
 def unpack(sdist: Path, folder: Path) -> Path:
-    """The unpacked tree; BuildError if the archive is not the pinned release."""
+    """Unpack the archive and return its tree; BuildError if it is not the pinned release."""
     found = sha256_file(sdist)
     if found != SDIST_SHA256:
         raise BuildError(
@@ -162,7 +163,7 @@ def unpack(sdist: Path, folder: Path) -> Path:
 
 
 def trim(tree: Path) -> None:
-    """Cut the sources of an unpacked release, and let its generator write the kernels that are left."""
+    """Cut the sources of an unpacked release and let its generator write the remaining kernels."""
     for edit in edits():
         path = tree / edit.file
         text, count = re.subn(edit.pattern, edit.replacement, read_text(path), flags=re.DOTALL)
@@ -188,7 +189,7 @@ def trim(tree: Path) -> None:
 
 
 def bindings(text: str) -> str:
-    """Bindings of the compiled functions. NATTEN imports all names at once, so the others exist and raise."""
+    """Bind the compiled functions. NATTEN imports all names at once, so the others exist and raise."""
     names = re.findall(r'm\.def\(\s*"(\w+)"', text)
     lines = [
         f'  m.def("{name}", &natten::{name});' if name in COMPILED else f'  leave_out(m, "{name}");' for name in names
@@ -212,7 +213,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def compile_extension(tree: Path, folder: Path) -> Path:
-    """The extension module, built by torch's own tools. BuildError with the compiler's first error."""
+    """Build the extension module with torch's tools; BuildError with the compiler's first error."""
     from torch.utils.cpp_extension import load
 
     os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0a"
@@ -240,7 +241,7 @@ def compile_extension(tree: Path, folder: Path) -> Path:
 
 
 def library_headers() -> list[str]:
-    """Folders with cuSPARSE's headers and the like where the toolkit has none: torch's packages bring them."""
+    """List folders with CUDA library headers of torch's packages, needed where the toolkit has none."""
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
@@ -250,7 +251,7 @@ def library_headers() -> list[str]:
 
 
 def package(tree: Path, extension: Path, folder: Path) -> None:
-    """NATTEN's Python files with the extension, and the metadata that importlib asks for."""
+    """Assemble NATTEN's Python files, the extension, and the metadata that importlib reads."""
     shutil.copytree(tree / "src" / "natten", folder / "natten")
     shutil.copy2(extension, folder / "natten" / extension.name)
     about = folder / f"natten-{VERSION}.dist-info"
@@ -261,18 +262,21 @@ def package(tree: Path, extension: Path, folder: Path) -> None:
 
 
 def first_error(text: str) -> str:
-    """The first line of a compiler's output that speaks of an error, else its last."""
+    """Find the first line of a compiler's output with an error; otherwise take the last line."""
     lines = text.strip().splitlines()
     return next((line for line in lines if "error:" in line), lines[-1])
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = result.add_argument
+    add("--output", required=True, type=Path, metavar="DIR", help="new folder")
+    add("--source", type=Path, metavar="FILE", help=f"natten-{VERSION}.tar.gz (default: pip downloads it)")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="new folder")
-    parser.add_argument(
-        "--source", type=Path, metavar="FILE", help=f"natten-{VERSION}.tar.gz (default: pip downloads it)"
-    )
-    options = parser.parse_args()
+    options = parser().parse_args()
     extension = build(options.output, options.source, lambda line: print(line, file=sys.stderr, flush=True))
     print_json({"extension": str(extension), "use": f"export PYTHONPATH={options.output.resolve()}"})
     return 0

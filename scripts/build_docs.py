@@ -8,11 +8,15 @@ from inference_kernels.cli import fail, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--check", action="store_true", help="change nothing; exit 1 if a document is out of date")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a document is out of date")
-    options = parser.parse_args()
+    options = parser().parse_args()
     from inference_kernels.pages import build
 
     if options.check:

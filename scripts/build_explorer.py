@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the explorer: one HTML file to browse definitions, workloads, solutions and results, offline.
 
-Reads definitions, tasks, workloads, capture records, solutions, figures and the results of the baselines: no
-GPU, no tensor files, no torch. Needs Pygments (requirements/plot.txt). Prints the path.
+Reads definitions, tasks, workloads, capture records, solutions, figures and the results of the baselines; needs
+no GPU, tensor files or torch, but Pygments (requirements/plot.txt). Prints the path.
 """
 
 import argparse
@@ -12,14 +12,18 @@ from inference_kernels.cli import fail, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument(
         "--output", type=Path, metavar="FILE", help="the page (default: results/explorer.html of the root)"
     )
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is out of date")
-    options = parser.parse_args()
+    result.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is out of date")
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.core.definitions import require_dataset
     from inference_kernels.pages.explorer import page
     from inference_kernels.pages.explorer.code import require_pygments

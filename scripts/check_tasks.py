@@ -3,8 +3,8 @@
 
 For each task and each of its dev workloads (all workloads if it names none) these answers must fail: zeros,
 the mean of the reference output, an input of equal shape and dtype, another workload's output (cropped or
-tiled to the shape if need be), the reference output with two neighbouring rows exchanged. What passes is
-listed, with the share of elements that match. Exits 1 only if something could not be measured.
+tiled to the shape if necessary), the reference output with two neighbouring rows exchanged. Answers that pass
+are listed with the share of elements that match. Exits 1 only if something could not be measured.
 """
 
 import argparse
@@ -18,28 +18,23 @@ from inference_kernels.core.layout import REPOSITORY
 DEV_COLUMNS = ["definition", "workloads", "dev", "classes", "changed"]
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--definition", help="check the task of this definition only")
+    result.add_argument("--device", default="cpu", help="device of the references (default: cpu)")
+    result.add_argument("--json", type=Path, metavar="FILE", help="write every single result to FILE")
+    mode = result.add_mutually_exclusive_group()
+    add = mode.add_argument
+    add("--write-summary", action="store_true", help="also update results/summaries/discrimination.json")
+    add("--choose-dev", action="store_true", help="instead: fill `dev` of the tasks from the workloads that exist")
+    add("--self-test", action="store_true", help="instead: build every reference as a native solution and test that")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--definition", help="only this definition")
-    parser.add_argument("--device", default="cpu", help="device of the references (default: cpu)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every single result to FILE")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--write-summary",
-        action="store_true",
-        help="also update results/summaries/discrimination.json, which the pages show",
-    )
-    mode.add_argument(
-        "--choose-dev", action="store_true", help="instead: fill `dev` of the tasks from the workloads that exist"
-    )
-    mode.add_argument(
-        "--self-test",
-        action="store_true",
-        help="instead: every reference, built as a native solution, must pass its own task",
-    )
-    options = parser.parse_args()
-    from inference_kernels.core import definitions, files, replay, workloads
+    options = parser().parse_args()
+    from inference_kernels.core import definitions, files, workloads
 
     if options.definition:
         chosen = [definitions.load_definition(options.root, options.definition)]
@@ -50,7 +45,7 @@ def main() -> int:
         results, totals = choose_dev(options.root, chosen, classes)
     else:
         replay.require_device(options.device)
-        run = self_test if options.self_test else discriminate
+        run = run_self_tests if options.self_test else discriminate
         results, totals = run(options, chosen, classes)
         totals["device"] = options.device
     if options.json:
@@ -60,29 +55,27 @@ def main() -> int:
 
 
 def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict]:
-    from inference_kernels.check import discrimination
+    from inference_kernels.check.discrimination import measure
     from inference_kernels.core import records
-    from inference_kernels.pages import discrimination as report
+    from inference_kernels.pages import discrimination
 
     work = progress(chosen, len(chosen), "discriminate", "definition")
-    measured = [discrimination.measure(options.root, item, classes, options.device) for item in work]
-    print_table(report.rows(measured), report.COLUMNS)
-    for line in report.troubles(measured):
+    measured = [measure(options.root, item, classes, options.device) for item in work]
+    print_table(discrimination.rows(measured), discrimination.COLUMNS)
+    for line in discrimination.troubles(measured):
         print(line)
     if options.write_summary:
-        known = {name: True for name in report.read_summary(options.root) if options.definition}
+        known = {name: True for name in discrimination.read_summary(options.root) if options.definition}
         known |= {definition["name"]: bool(records.read_workloads(options.root, definition)) for definition in chosen}
-        print(report.write_summary(options.root, measured, known).relative_to(options.root))
-    return [item.to_json() for item in measured], report.counts(measured)
+        print(discrimination.write_summary(options.root, measured, known).relative_to(options.root))
+    return [item.to_json() for item in measured], discrimination.counts(measured)
 
 
-def self_test(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
-    from inference_kernels.check import self_test as tests
+def run_self_tests(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict[str, Any]]:
+    from inference_kernels.check.self_test import self_test
 
     work = progress(chosen, len(chosen), "self-test", "definition")
-    tested = [
-        result for definition in work for result in tests.self_test(options.root, definition, classes, options.device)
-    ]
+    tested = [result for item in work for result in self_test(options.root, item, classes, options.device)]
     print_table(replay.replay_rows(tested), replay.REPLAY_COLUMNS)
     for line in replay.replay_troubles(tested):
         print(line)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check a dataset: schemas, packed references, every tensor's shape, dtype and hash, mappings, constraints, receipts.
+"""Check a dataset: schemas, packed references, every tensor's shape, dtype and hash, mappings, constraints, records.
 
 Needs no GPU. Prints every finding as `level where: expected; found; remedy`, then one JSON line; exits 1 on errors.
 """
@@ -12,19 +12,19 @@ from inference_kernels.cli import print_json, progress, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--definition", metavar="NAME", help="check this definition only")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count(),
-        metavar="N",
-        help="files hashed at a time (default: one for each core)",
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--definition", metavar="NAME", help="check this definition only")
+    result.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), metavar="N", help="files hashed at a time (default: one per core)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the summary and all findings here")
-    options = parser.parse_args()
+    result.add_argument("--json", type=Path, metavar="FILE", help="also write the summary and all findings here")
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.check import dataset
     from inference_kernels.core.files import write_json
 

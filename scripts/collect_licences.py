@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write licenses/packages.json: what the packages of the project's environments state about their licences.
+"""Write licenses/packages.json: the licences that the packages of the project's environments state.
 
-Run it after requirements/ changed and the environments were built again, then run build_docs.py. Rows of
+Run it when requirements/ has changed and the environments are built again, then run build_docs.py. Rows of
 pinned packages that the environments lack are kept.
 """
 
@@ -13,9 +13,9 @@ from inference_kernels.cli import print_json, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument(
         "environments",
         nargs="*",
         type=Path,
@@ -23,8 +23,12 @@ def main() -> int:
         default=[REPOSITORY / ".venv", REPOSITORY / ".venv-engine"],
         help="virtual environments to read (default: .venv .venv-engine)",
     )
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="root whose file is written")
-    options = parser.parse_args()
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="root whose file is written")
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.core import files
     from inference_kernels.core.errors import EnvironmentMissing
     from inference_kernels.pages import licences

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the JSON Schemas of flashinfer-bench's native models into the library; with --check only compare.
 
-The checker validates against these files, so that it needs neither flashinfer-bench nor torch.
+The checker validates against these files and therefore needs neither flashinfer-bench nor torch.
 """
 
 import argparse
@@ -9,10 +9,14 @@ import argparse
 from inference_kernels.cli import fail, run_main
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--check", action="store_true", help="change nothing; exit 1 if a schema is out of date")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a schema is out of date")
-    options = parser.parse_args()
+    options = parser().parse_args()
     from inference_kernels.core import native
     from inference_kernels.core.files import write_text
 

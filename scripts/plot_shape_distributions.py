@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Write docs/figures: workloads by exact shape, tolerance used by outputs, ranges of inputs, the roofline.
 
-Reads definitions, workloads, capture records and the summary of the baselines: no GPU, no tensor files, no
-torch. Needs Matplotlib
-(requirements/plot.txt). Prints the changed files.
+Reads definitions, workloads, capture records and the summary of the baselines; needs no GPU, tensor files or
+torch, but Matplotlib (requirements/plot.txt). Prints the changed files.
 """
 
 import argparse
@@ -13,15 +12,19 @@ from inference_kernels.cli import fail, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument(
         "--output", type=Path, metavar="DIR", help="folder of the figures (default: docs/figures of the root)"
     )
-    parser.add_argument("--definition", metavar="NAME", help="only the shapes of this definition")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a figure is out of date")
-    options = parser.parse_args()
+    result.add_argument("--definition", metavar="NAME", help="only the shapes of this definition")
+    result.add_argument("--check", action="store_true", help="change nothing; exit 1 if a figure is out of date")
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.core.definitions import require_dataset
     from inference_kernels.pages.figures import write
     from inference_kernels.pages.figures.canvas import require_matplotlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Summarise benchmark reports: a row for each definition, solution and kind of data."""
+"""Summarise benchmark reports in a row per definition, solution and kind of data."""
 
 import argparse
 from pathlib import Path
@@ -8,23 +8,23 @@ from inference_kernels.cli import print_json, print_table, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument(
         "reports",
         nargs="+",
         type=labelled,
         metavar="LABEL=PATH",
         help="report of benchmark_solutions.py, or folder of them, with the name of its data: starter, large",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="JSON lines (default: the summary that the documents cite)",
+    result.add_argument(
+        "--output", type=Path, metavar="FILE", help="JSON lines (default: the summary that the documents cite)"
     )
-    options = parser.parse_args()
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.core.files import json_line, write_text
     from inference_kernels.pages.baselines import HEADER, SUMMARY, cells, summarise
 
@@ -46,6 +46,7 @@ def main() -> int:
 
 
 def labelled(text: str) -> tuple[str, Path]:
+    """Parse LABEL=PATH."""
     label, found, path = text.partition("=")
     if not found or not label or not path:
         raise argparse.ArgumentTypeError(f"expected LABEL=PATH, found {text!r}")

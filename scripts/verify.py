@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job on the data of this checkout: check everything, write the seeded weights, replay every workload.
+"""Verify the data of this checkout: write the seeded weights, check everything, replay every workload.
 
 Replays on the GPU if torch sees one, else on the CPU. Prints one table and, last, one JSON line.
 """
@@ -14,18 +14,22 @@ from inference_kernels.core import replay
 from inference_kernels.core.layout import REPOSITORY
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--device", help="device of the replay (default: cuda if there is one, else cpu)")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--device", help="device of the replay (default: cuda if there is one, else cpu)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     from inference_kernels.check import dataset
     from inference_kernels.seeded import materialize
 
     started = time.monotonic()
     device = options.device or default_device()
     replay.require_device(device)
-    # Expert banks of several GB are for GPU hosts; elsewhere their workloads are listed as skipped.
+    # Expert banks of several GB are written on GPU hosts only; elsewhere their workloads are skipped.
     limit = float("inf") if device.startswith("cuda") else materialize.SIZE_LIMIT
     files = [item for item in materialize.generated_files(options.root) if item.recipe.nbytes <= limit]
     list(progress(materialize.materialize(options.root, files), len(files), "materialize"))
