@@ -9,11 +9,12 @@ import pytest
 
 from helpers import toy
 from helpers.commands import command
-from inference_kernels.check import blobs as check_blobs
-from inference_kernels.check import state as check_state
+from inference_kernels.check import blobs
+from inference_kernels.check.state import Blobs
 from inference_kernels.core import hashing
-from inference_kernels.core.layout import FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, POINTER_FIRST_LINE
-from inference_kernels.core.native import load_trace_set
+from inference_kernels.core.findings import Findings
+from inference_kernels.core.layout import FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, POINTER_FIRST_LINE, BlobPath
+from inference_kernels.core.native import native_data
 from inference_kernels.core.tensors import tensor_file_header
 
 OTHER = "toy_other"
@@ -42,7 +43,7 @@ def check(root: Path, *options: object):
     return result
 
 
-def blobs(root: Path, definition: str) -> list[Path]:
+def blob_paths(root: Path, definition: str) -> list[Path]:
     return sorted((root / "blob" / "workloads" / definition).iterdir())
 
 
@@ -63,7 +64,7 @@ def test_one_content_under_two_definitions_counts_once(dataset):
 
 
 def test_a_changed_copy_is_an_error(root):
-    path = blobs(root, OTHER)[0]
+    path = blob_paths(root, OTHER)[0]
     path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
     (line,) = check(root).errors()
     assert line.startswith(f"error blob/workloads/{OTHER}/") and "content of the hash" in line
@@ -71,7 +72,7 @@ def test_a_changed_copy_is_an_error(root):
 
 def test_pointers_empty_and_truncated_files_side_by_side(root):
     """The clone without LFS: what is a pointer, and how to fetch it, is told apart from what is broken."""
-    files = blobs(root, toy.NAME)
+    files = blob_paths(root, toy.NAME)
     for path in files[:2]:
         make_pointer(path)
     os.truncate(files[2], 0)
@@ -87,7 +88,7 @@ def test_pointers_empty_and_truncated_files_side_by_side(root):
 
 
 def test_a_clone_without_lfs_is_no_error(root):
-    for path in blobs(root, toy.NAME) + blobs(root, OTHER):
+    for path in blob_paths(root, toy.NAME) + blob_paths(root, OTHER):
         make_pointer(path)
     result = check(root)
     assert result.code == 0 and result.summary["errors"] == 0 and result.summary["notes"] == 2
@@ -95,7 +96,7 @@ def test_a_clone_without_lfs_is_no_error(root):
 
 
 def test_one_definition_is_checked_fully_while_the_other_is_not_fetched(root):
-    for path in blobs(root, OTHER):
+    for path in blob_paths(root, OTHER):
         make_pointer(path)
     result = check(root, "--definition", toy.NAME)
     assert result.code == 0 and (result.summary["checked"], result.summary["blobs"]["paths"]) == (2, 9)
@@ -104,7 +105,7 @@ def test_one_definition_is_checked_fully_while_the_other_is_not_fetched(root):
 
 
 def test_damage_outside_the_selection_is_left_alone(root):
-    blobs(root, OTHER)[0].write_bytes(POINTER_FIRST_LINE + b"\nbroken")
+    blob_paths(root, OTHER)[0].write_bytes(POINTER_FIRST_LINE + b"\nbroken")
     (root / "workloads" / "toy" / f"{OTHER}.jsonl").write_text("broken")
     assert check(root, "--definition", toy.NAME).code == 0
     assert check(root, "--definition", OTHER).code == 1
@@ -124,7 +125,7 @@ def test_a_definition_without_workloads_is_a_note(root):
 
 
 def test_a_moved_blob_is_one_missing_file_and_one_that_nothing_names(root):
-    path = blobs(root, toy.NAME)[0]
+    path = blob_paths(root, toy.NAME)[0]
     (root / "blob" / "starter" / toy.NAME).mkdir(parents=True)
     path.rename(root / "blob" / "starter" / toy.NAME / path.name)
     result = check(root)
@@ -136,13 +137,13 @@ def test_a_moved_blob_is_one_missing_file_and_one_that_nothing_names(root):
 
 def test_large_tensors_are_marked_by_arithmetic(tmp_path):
     """2^31 + 8 elements in a sparse file; its header is all that is read here."""
-    blob = check_blobs.BlobPath("workloads", "toy", "0" * 64)
-    state = check_state.Blobs(), check_blobs.Findings()
+    blob = BlobPath("workloads", "toy", "0" * 64)
+    state = Blobs(), Findings()
     for elements, marked in ((2**31, 0), (2**31 + 8, 1)):
         path = tmp_path / f"{elements}.safetensors"
         path.write_bytes(tensor_file_header("int8", (elements,)))
         os.truncate(path, path.stat().st_size + elements)
-        assert check_blobs._header(state[1], state[0], path, str(blob), blob)
+        assert blobs._header(state[1], state[0], path, str(blob), blob)
         assert state[1].count("note") == marked
         path.unlink()
     assert "found 2,147,483,656 (large); use 64-bit offsets" in state[1].items[0].line()
@@ -150,20 +151,20 @@ def test_large_tensors_are_marked_by_arithmetic(tmp_path):
 
 def test_folders_with_too_many_entries_are_named(root, monkeypatch):
     assert (FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING) == (10_000, 8_000), "the Hub's limit"
-    monkeypatch.setattr(check_blobs, "FOLDER_ENTRY_LIMIT", 8)
+    monkeypatch.setattr(blobs, "FOLDER_ENTRY_LIMIT", 8)
     for warning, level in ((7, "warning"), (8, None)):
-        monkeypatch.setattr(check_blobs, "FOLDER_ENTRY_WARNING", warning)
+        monkeypatch.setattr(blobs, "FOLDER_ENTRY_WARNING", warning)
         lines = [line for line in check(root).findings if f"blob/workloads/{OTHER}: " in line]
         assert [line.split()[0] for line in lines] == ([level] if level else [])
-    monkeypatch.setattr(check_blobs, "FOLDER_ENTRY_LIMIT", 7)
-    monkeypatch.setattr(check_blobs, "FOLDER_ENTRY_WARNING", 5)
-    assert f"error blob/workloads/{OTHER}: expected at most 7 entries a folder; found 8" in check(root).out
+    monkeypatch.setattr(blobs, "FOLDER_ENTRY_LIMIT", 7)
+    monkeypatch.setattr(blobs, "FOLDER_ENTRY_WARNING", 5)
+    assert f"error blob/workloads/{OTHER}: expected at most 7 entries per folder; found 8" in check(root).out
 
 
 def test_the_starter_store_has_limits(root, monkeypatch):
     shutil.copytree(root / "blob" / "workloads", root / "blob" / "starter")
-    monkeypatch.setattr(check_blobs, "STARTER_FILE_LIMIT", 150)
-    monkeypatch.setattr(check_blobs, "STARTER_TOTAL_LIMIT", 1000)
+    monkeypatch.setattr(blobs, "STARTER_FILE_LIMIT", 150)
+    monkeypatch.setattr(blobs, "STARTER_TOTAL_LIMIT", 1000)
     out = check(root).out
     assert "starter files of at most 150 bytes" in out
     assert "error blob/starter: expected at most 1,000 bytes" in out
@@ -171,7 +172,7 @@ def test_the_starter_store_has_limits(root, monkeypatch):
 
 def test_a_file_that_cannot_be_read_is_one_finding(root, monkeypatch):
     """Root may read everything, so the refusal is made up."""
-    broken = blobs(root, toy.NAME)[0]
+    broken = blob_paths(root, toy.NAME)[0]
     original = hashing.sha256_file
 
     def refuse(path: Path) -> str:
@@ -185,7 +186,7 @@ def test_a_file_that_cannot_be_read_is_one_finding(root, monkeypatch):
 
 
 def test_the_report_holds_the_summary_and_every_finding(root, tmp_path):
-    blobs(root, toy.NAME)[0].unlink()
+    blob_paths(root, toy.NAME)[0].unlink()
     result = check(root, "--json", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     findings = report.pop("findings")
@@ -194,13 +195,13 @@ def test_the_report_holds_the_summary_and_every_finding(root, tmp_path):
 
 
 def test_the_number_of_jobs_changes_nothing(root):
-    blobs(root, toy.NAME)[0].write_bytes(b"x")
+    blob_paths(root, toy.NAME)[0].write_bytes(b"x")
     outs = {check(root, "--jobs", jobs).out for jobs in (0, 1, 7)}
     assert len(outs) == 1
 
 
 def test_a_relative_root_gives_the_same_findings(root, monkeypatch):
-    blobs(root, toy.NAME)[0].unlink()
+    blob_paths(root, toy.NAME)[0].unlink()
     absolute = check(root).out
     monkeypatch.chdir(root)
     assert check(Path(".")).out == absolute
@@ -209,7 +210,7 @@ def test_a_relative_root_gives_the_same_findings(root, monkeypatch):
 
 
 def test_the_native_loader_takes_the_tree_and_sees_every_workload(dataset):
-    traces = load_trace_set(dataset)
+    traces = native_data().TraceSet.from_path(str(dataset))
     assert sorted(traces.definitions) == sorted([toy.NAME, OTHER])
     assert {name: len(found) for name, found in traces.workloads.items()} == {toy.NAME: 2, OTHER: 2}
     definition = traces.definitions[toy.NAME]

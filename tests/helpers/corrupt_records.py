@@ -174,7 +174,7 @@ def without_record(tree: Tree) -> None:
     tree.edit_rows(CAPTURES, lambda rows: rows.remove(next(row for row in rows if row["workload"] == uuid)))
 
 
-@CASES.add("two records of one workload", "error", f"{CAPTURES}:3", "one record a workload")
+@CASES.add("two records of one workload", "error", f"{CAPTURES}:3", "one record per workload")
 def two_records(tree: Tree) -> None:
     tree.edit_rows(CAPTURES, lambda rows: rows.append(rows[0]))
 

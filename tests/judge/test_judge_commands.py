@@ -15,7 +15,7 @@ from helpers import judge_toy, toy
 from helpers.judge_toy import judged
 from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.files import read_jsonl
-from inference_kernels.core.native import load_trace_set
+from inference_kernels.core.native import native_data
 from inference_kernels.judge.benchmark import benchmark
 from inference_kernels.judge.judge import Judge, Options
 
@@ -189,7 +189,7 @@ def test_benchmark_writes_resumes_and_exports(root, tmp_path):
         "rejected": 0,
         "not_judged": 0,
     }
-    native = load_trace_set(root)
+    native = native_data().TraceSet.from_path(str(root))
     assert [trace.evaluation.status.value for trace in native.traces[toy.NAME]] == ["PASSED", "PASSED"]
     again = command(root, "benchmark_solutions.py", "--report", report)
     assert again.returncode == 2 and "--resume" in again.stderr

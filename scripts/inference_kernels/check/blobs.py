@@ -1,4 +1,4 @@
-"""The blob part of a check: headers, hashes, pointers, what is missing and what nothing names."""
+"""The blob part of a check: headers, hashes, pointers, missing and unreferenced files, limits."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inference_kernels.check.state import Blobs
 from inference_kernels.core.errors import DatasetError
 from inference_kernels.core.files import LEFTOVER
-from inference_kernels.core.findings import Findings
+from inference_kernels.core.findings import Findings, Level
 from inference_kernels.core.hashing import hash_files
 from inference_kernels.core.layout import (
     FOLDER_ENTRY_LIMIT,
@@ -27,7 +27,7 @@ from inference_kernels.core.tensors import read_header
 if TYPE_CHECKING:
     from inference_kernels.check.state import Checked
 
-# Kernels that index with 32-bit integers fail beyond this many elements.
+# Kernels that index with 32-bit integers fail on more elements.
 LARGE = 2**31
 
 
@@ -46,11 +46,12 @@ def check(state: "Checked", jobs: int, progress: Callable[..., Any]) -> None:
 
 
 def leftover(findings: Findings, text: str) -> None:
+    """Report a temporary file of a killed writer."""
     findings.add("warning", text, "finished files", "a leftover of a killed import", "import again, or delete it")
 
 
 def _is_candidate(state: "Checked", path: Path) -> bool:
-    """Judge one file by name, kind and header; True if its content shall be hashed."""
+    """Judge one file by name, kind and header; True if its content is to be hashed."""
     text, findings, blobs = state.relative(path), state.findings, state.blobs
     if path.name.startswith(LEFTOVER):
         leftover(findings, text)
@@ -61,16 +62,16 @@ def _is_candidate(state: "Checked", path: Path) -> bool:
         findings.add_error(error)
         return False
     if path.is_symlink():
-        findings.add("error", text, "a file", "a symbolic link", "replace the link by the file")
+        findings.error(text, "a file", "a symbolic link", "replace the link by the file")
         return False
     if not path.is_file():
-        findings.add("error", text, "a regular file", "something else", "remove it")
+        findings.error(text, "a regular file", "something else", "remove it")
         return False
     if not state.wanted(blob.definition):
         _skip_other(blobs, path, text)
         return False
     if text not in blobs.expected and blob.sha256 not in blobs.mentioned:
-        level = "warning" if blob.store == "generated" else "error"
+        level: Level = "warning" if blob.store == "generated" else "error"
         findings.add(
             level,
             text,
@@ -82,11 +83,11 @@ def _is_candidate(state: "Checked", path: Path) -> bool:
 
 
 def _skip_other(blobs: Blobs, path: Path, text: str) -> None:
-    """A blob of a definition outside the selection is only looked at for being a pointer."""
+    """Look at a blob outside the selection only to see whether it is a pointer."""
     try:
         pointer = read_pointer(path)
     except (DatasetError, OSError):
-        return  # a finding of the check that asks for that definition
+        return  # a check of that definition reports it
     if pointer:
         blobs.pointers[text] = pointer.size
 
@@ -97,16 +98,11 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
         if pointer:
             blobs.found[text], blobs.pointers[text] = "pointer", pointer.size
             if pointer.sha256 != blob.sha256:
-                findings.add(
-                    "error",
-                    text,
-                    f"a pointer to {blob.sha256}",
-                    pointer.sha256,
-                    f"restore the pointer: git checkout -- {text}",
+                findings.error(
+                    text, f"a pointer to {blob.sha256}", pointer.sha256, f"restore the pointer: git checkout -- {text}"
                 )
             if blob.store != "workloads":
-                findings.add(
-                    "error",
+                findings.error(
                     text,
                     f"tensor bytes: blob/{blob.store} is not in Git LFS",
                     "a Git LFS pointer",
@@ -115,7 +111,7 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
             return False
         header = read_header(path)
     except DatasetError as error:
-        findings.add("error", text, error.expected, error.found, error.remedy)
+        findings.error(text, error.expected, error.found, error.remedy)
         blobs.found[text] = "broken"
         return False
     except OSError as error:
@@ -124,8 +120,7 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
     blobs.sizes[text] = path.stat().st_size
     for label, form, where in blobs.expected.get(text, ()):
         if form and form != (header.shape, header.dtype):
-            findings.add(
-                "error",
+            findings.error(
                 where,
                 f"{label} {list(form[0])} {form[1]}",
                 f"{list(header.shape)} {header.dtype} in {text}",
@@ -145,11 +140,11 @@ def _header(findings: Findings, blobs: Blobs, path: Path, text: str, blob: BlobP
 
 def _finish(findings: Findings, blobs: Blobs, text: str, digest: str | OSError) -> None:
     if isinstance(digest, OSError):
-        findings.add("error", text, "a readable file", str(digest.strerror), "check the disk and permissions")
+        findings.error(text, "a readable file", str(digest.strerror), "check the disk and permissions")
         blobs.found[text] = "broken"
     elif digest != Path(text).stem:
-        findings.add(
-            "error", text, "content of the hash in the file name", f"SHA-256 {digest}", "fetch or import the file again"
+        findings.error(
+            text, "content of the hash in the file name", f"SHA-256 {digest}", "fetch or import the file again"
         )
         blobs.found[text] = "broken"
     else:
@@ -164,12 +159,10 @@ def _missing(state: "Checked", texts: set[str]) -> None:
         if text in state.blobs.recipes:
             state.blobs.absent_generated.add(text)
         elif "/generated/" in text:
-            state.findings.add(
-                "error", where, f"{label} at {text}, or a recipe of it", "neither", "import the capture again"
-            )
+            state.findings.error(where, f"{label} at {text}, or a recipe of it", "neither", "import the capture again")
         else:
-            state.findings.add(
-                "error", where, f"{label} at {text}", "no such file", "import the capture again, or restore the file"
+            state.findings.error(
+                where, f"{label} at {text}", "no such file", "import the capture again, or restore the file"
             )
 
 
@@ -181,39 +174,34 @@ def _limits(state: "Checked", present: list[Path]) -> None:
         folder = os.path.dirname(text)
         folders[folder] = folders.get(folder, 0) + 1
         if size > HUB_FILE_LIMIT:
-            state.findings.add("error", text, f"at most {HUB_FILE_LIMIT:,} bytes a file", f"{size:,}", "split it")
+            state.findings.error(text, f"at most {HUB_FILE_LIMIT:,} bytes per file", f"{size:,}", "split it")
         if text.startswith("blob/starter/"):
             starter += size
             if size > STARTER_FILE_LIMIT:
-                state.findings.add(
-                    "error",
+                state.findings.error(
                     text,
                     f"starter files of at most {STARTER_FILE_LIMIT:,} bytes",
                     f"{size:,}",
                     "move the workload to blob/workloads",
                 )
     if starter > STARTER_TOTAL_LIMIT:
-        state.findings.add(
-            "error",
-            "blob/starter",
-            f"at most {STARTER_TOTAL_LIMIT:,} bytes",
-            f"{starter:,}",
-            "move workloads to blob/workloads",
+        state.findings.error(
+            "blob/starter", f"at most {STARTER_TOTAL_LIMIT:,} bytes", f"{starter:,}", "move workloads to blob/workloads"
         )
     for folder, count in sorted(folders.items()):
         if count > FOLDER_ENTRY_WARNING:
-            level = "error" if count > FOLDER_ENTRY_LIMIT else "warning"
+            level: Level = "error" if count > FOLDER_ENTRY_LIMIT else "warning"
             state.findings.add(
                 level,
                 folder,
-                f"at most {FOLDER_ENTRY_LIMIT:,} entries a folder",
+                f"at most {FOLDER_ENTRY_LIMIT:,} entries per folder",
                 f"{count:,}",
                 "the Hub refuses larger folders",
             )
 
 
 def _notes(state: "Checked") -> None:
-    """Pointers and absent generated files, once for each definition, with the command that brings them."""
+    """Note pointers and absent generated files once per definition, with the command that fetches or writes them."""
     groups: dict[tuple[str, str], list[str]] = {}
     for text in state.blobs.pointers:
         groups.setdefault(("pointer", text.split("/")[2]), []).append(text)

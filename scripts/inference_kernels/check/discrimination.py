@@ -1,7 +1,7 @@
-"""Which wrong answers does a task's tolerance fail to tell from right ones?
+"""Measure which wrong answers a task's tolerance fails to tell from right ones.
 
-Every wrong answer is made from what a workload really holds, its reference outputs and inputs, and judged by
-the task's own rule. A wrong set of outputs is told apart if at least one output fails.
+Every wrong answer is made from a workload's own inputs and reference outputs and judged by the task's rule. A
+wrong set of outputs is told apart if at least one output fails.
 """
 
 import math
@@ -16,6 +16,7 @@ from inference_kernels.core.errors import DatasetError
 from inference_kernels.core.layout import blob_path
 from inference_kernels.core.replay import load_inputs, reference_outputs
 from inference_kernels.core.tasks import Task, read_task
+from inference_kernels.core.types import Definition, Workload
 from inference_kernels.core.workloads import Available, available_workloads
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Wrong = tuple[str, str, dict[str, "torch.Tensor"]]
 
 @dataclass(frozen=True)
 class Judged:
-    """One output of a wrong answer. share: matching elements, None where the comparison gives none."""
+    """One output of a wrong answer. share: of matching elements, None where the comparison gives none."""
 
     passed: bool
     share: float | None
@@ -34,7 +35,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Trial:
-    """One wrong answer for one workload; outputs it does not replace are right and not listed."""
+    """One wrong answer for one workload; outputs that it does not replace are right and not listed."""
 
     workload: str
     data_class: str
@@ -48,7 +49,7 @@ class Trial:
 
     @property
     def share(self) -> float | None:
-        """Share in the output where fewest elements match: the output that gives the answer away."""
+        """The share in the output with the fewest matching elements, which gives the answer away."""
         return min((item.share for item in self.outputs.values() if item.share is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class Measured:
 
     @property
     def workloads(self) -> dict[str, str]:
-        """Class of each workload measured."""
+        """The class of each measured workload."""
         return {trial.workload: trial.data_class for trial in self.trials}
 
     def to_json(self) -> dict[str, Any]:
@@ -86,8 +87,11 @@ class Measured:
         }
 
 
-def measure(root: Path, definition: dict, classes: dict[str, str], device: str) -> Measured:
-    """All trials on the dev workloads of the definition's task, or on all workloads if it names none."""
+def measure(root: Path, definition: Definition, classes: dict[str, str], device: str) -> Measured:
+    """Try all wrong answers on the dev workloads of the definition's task, or on all workloads if it names none.
+
+    classes: from `data_classes`. Failures are in the result; nothing is raised for them.
+    """
     result = Measured(definition["name"])
     try:
         task = read_task(root, definition["name"])
@@ -102,8 +106,8 @@ def measure(root: Path, definition: dict, classes: dict[str, str], device: str) 
     return result
 
 
-def _trials(root: Path, definition: dict, task: Task, found: list[Available], device: str) -> Iterator[Trial]:
-    """Reference outputs of two workloads at most are held: a workload's own and its partner's."""
+def _trials(root: Path, definition: Definition, task: Task, found: list[Available], device: str) -> Iterator[Trial]:
+    """Yield trials, holding the reference outputs of at most two workloads: a workload's own and its partner's."""
     shapes = {item.uuid: _output_shapes(definition, item.workload) for item in found}
     found = sorted(found, key=lambda item: (shapes[item.uuid], item.uuid))
     held: dict[str, dict[str, torch.Tensor]] = {}
@@ -116,30 +120,27 @@ def _trials(root: Path, definition: dict, task: Task, found: list[Available], de
                 held[other.uuid] = reference_outputs(
                     definition, other.workload, _inputs(root, definition, other, device)
                 )
-        inputs = _inputs(root, definition, item, device)
-        for trick, note, wrong in wrong_answers(
-            definition, inputs, held[item.uuid], partner and (partner.uuid, held[partner.uuid])
-        ):
-            judged = {
-                name: _judge(compare(value, held[item.uuid][name], task.tolerance)) for name, value in wrong.items()
-            }
+        right, inputs = held[item.uuid], _inputs(root, definition, item, device)
+        other_outputs = (partner.uuid, held[partner.uuid]) if partner else None
+        for trick, note, wrong in wrong_answers(definition, inputs, right, other_outputs):
+            judged = {name: _judge(compare(value, right[name], task.tolerance)) for name, value in wrong.items()}
             yield Trial(item.uuid, item.data_class, trick, note, judged)
 
 
 def _partner(found: list[Available], index: int, shapes: dict[str, Any]) -> Available | None:
-    """The neighbour in shape order whose outputs stand in for this workload's; of equal shape if possible."""
+    """Choose the neighbour in shape order whose outputs stand in for this workload's, of equal shape if possible."""
     near = [found[other] for other in (index - 1, index + 1) if 0 <= other < len(found)]
     equal = [item for item in near if shapes[item.uuid] == shapes[found[index].uuid]]
-    return (equal or near or [None])[0]
+    return next(iter(equal or near), None)
 
 
-def _inputs(root: Path, definition: dict, item: Available, device: str) -> dict[str, Any]:
+def _inputs(root: Path, definition: Definition, item: Available, device: str) -> dict[str, Any]:
     return load_inputs(
         definition, item.workload, lambda path: blob_path(root, path, definition["name"], item.uuid), device
     )
 
 
-def _output_shapes(definition: dict, workload: dict) -> list[tuple[int, ...]]:
+def _output_shapes(definition: Definition, workload: Workload) -> list[tuple[int, ...]]:
     axes = const_axes(definition) | workload["axes"]
     return [resolve_shape(spec, axes) for spec in definition["outputs"].values()]
 
@@ -149,12 +150,12 @@ def _judge(result: Comparison) -> Judged:
 
 
 def wrong_answers(
-    definition: dict,
+    definition: Definition,
     inputs: dict[str, Any],
     outputs: dict[str, "torch.Tensor"],
     other: tuple[str, dict[str, "torch.Tensor"]] | None,
 ) -> Iterator[Wrong]:
-    """Yield (trick, note, outputs it replaces). other: UUID and reference outputs of another workload."""
+    """Yield (trick, note, replaced outputs). other: UUID and reference outputs of another workload."""
     import torch
 
     yield "zeros", "", {name: torch.zeros_like(value) for name, value in outputs.items()}
@@ -172,10 +173,10 @@ def wrong_answers(
             {name: value for name, (value, _) in fitted.items()},
         )
     swapped = {
-        name: swap_rows(value, definition["outputs"][name]["shape"], var_axes(definition))
+        name: item
         for name, value in outputs.items()
+        if (item := swap_rows(value, definition["outputs"][name]["shape"], var_axes(definition)))
     }
-    swapped = {name: item for name, item in swapped.items() if item}
     if swapped:
         yield (
             "rows swapped",
@@ -185,7 +186,7 @@ def wrong_answers(
 
 
 def _mean_like(value: "torch.Tensor") -> "torch.Tensor":
-    """A constant tensor: the mean of `value`, rounded to an integer for integer outputs."""
+    """Fill a tensor with the mean of `value`, rounded for integer outputs."""
     import torch
 
     if not value.numel():
@@ -195,9 +196,9 @@ def _mean_like(value: "torch.Tensor") -> "torch.Tensor":
 
 
 def fit(value: "torch.Tensor", shape: tuple[int, ...]) -> tuple["torch.Tensor", str]:
-    """`value` cropped or tiled along every axis to `shape`, and what was done, in words (nothing: "").
+    """Crop or tile `value` along every axis to `shape`; return it and what was done, in words (empty if nothing).
 
-    An empty axis cannot be tiled: zeros stand in for it.
+    An empty axis cannot be tiled; zeros stand in for it.
     """
     import torch
 
@@ -213,9 +214,9 @@ def fit(value: "torch.Tensor", shape: tuple[int, ...]) -> tuple["torch.Tensor", 
 
 
 def swap_rows(value: "torch.Tensor", axes: list[str], variable: list[str]) -> tuple["torch.Tensor", str] | None:
-    """`value` with two neighbouring rows exchanged: the first pair that differs, on its first variable axis.
+    """Exchange the first two neighbouring rows that differ, on the first variable axis that has such a pair.
 
-    The next variable axis is taken if the first has fewer than two different rows; None if none has.
+    Returns None if no variable axis has one.
     """
     import torch
 
@@ -229,5 +230,5 @@ def swap_rows(value: "torch.Tensor", axes: list[str], variable: list[str]) -> tu
 
 
 def floor_share(share: float | None) -> float | None:
-    """A share to three digits, rounded down: 1.0 stays reserved for all elements."""
+    """Round a share down to three digits, so that 1.0 means all elements."""
     return None if share is None else math.floor(share * 1000) / 1000

@@ -1,4 +1,4 @@
-"""Each reference as a native solution: it must pass its own task on every workload that is here."""
+"""Self-test: each reference, built as a native solution, must pass its own task on every workload that is here."""
 
 import importlib
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from inference_kernels.core.layout import blob_path
 from inference_kernels.core.native import native_data
 from inference_kernels.core.replay import Replayed, load_inputs, reference_outputs
 from inference_kernels.core.tasks import Task, read_task
+from inference_kernels.core.types import BuildSpec, Definition, Solution
 from inference_kernels.core.workloads import Available, available_workloads
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelfTested(Replayed):
-    """non_finite: NaN or infinite elements of the reference's outputs, by output. They fail the workload."""
+    """A replay that counts the reference's NaN and infinite elements by output; any of them fails the workload."""
 
     non_finite: dict[str, int] = field(default_factory=dict)
 
 
-def reference_solution(definition: dict) -> dict[str, Any]:
-    """The reference as a native Solution object."""
-    spec = {
+def reference_solution(definition: Definition) -> Solution:
+    """Wrap the reference as a native Solution."""
+    spec: BuildSpec = {
         "language": "python",
         "target_hardware": ["cpu", "cuda"],
         "entry_point": "main.py::run",
@@ -43,8 +44,8 @@ def reference_solution(definition: dict) -> dict[str, Any]:
     }
 
 
-def self_test(root: Path, definition: dict, classes: dict[str, str], device: str) -> Iterator[SelfTested]:
-    """One result for each workload of the definition; builds through the native registry, then cleans up."""
+def self_test(root: Path, definition: Definition, classes: dict[str, str], device: str) -> Iterator[SelfTested]:
+    """Yield one result per workload of the definition; the native registry builds the solution and is cleaned up."""
     name = definition["name"]
     found = available_workloads(root, definition, classes)
     registry, run = None, None
@@ -62,8 +63,8 @@ def self_test(root: Path, definition: dict, classes: dict[str, str], device: str
             registry.cleanup()
 
 
-def _build(definition: dict) -> tuple[Any, Any]:
-    """(native registry, runnable of the reference); ReplayError if the native builder refuses it."""
+def _build(definition: Definition) -> tuple[Any, Any]:
+    """Build the reference; return the native registry and the runnable. ReplayError if the native builder refuses."""
     data = native_data()
     native = importlib.import_module("flashinfer_bench.compile")
     registry = native.BuilderRegistry.get_instance()
@@ -80,8 +81,8 @@ def _build(definition: dict) -> tuple[Any, Any]:
         ) from error
 
 
-def _tested(root: Path, definition: dict, task: Task, item: Available, run: Any, device: str) -> SelfTested:
-    """Inputs are loaded twice, so that neither call sees what the other may have changed."""
+def _tested(root: Path, definition: Definition, task: Task, item: Available, run: Any, device: str) -> SelfTested:
+    """Compare both calls on one workload; inputs are loaded twice, so that neither sees changes of the other."""
     import torch
 
     fields = definition["name"], item.uuid, item.data_class
@@ -108,6 +109,6 @@ def _tested(root: Path, definition: dict, task: Task, item: Available, run: Any,
 
 
 def non_finite_counts(outputs: dict[str, "torch.Tensor"]) -> dict[str, int]:
-    """Elements that are NaN or infinite, by the name of each output that has any."""
+    """Count NaN and infinite elements by output; outputs without any are left out."""
     counts = {name: value.numel() - int(value.isfinite().sum()) for name, value in outputs.items()}
     return {name: count for name, count in counts.items() if count}

@@ -1,4 +1,4 @@
-"""The state that one check of a dataset fills: what was read, what was found."""
+"""The state of one check of a dataset: what was read and found, and how a step reports into it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -9,16 +9,18 @@ from typing import Any
 from inference_kernels.core.errors import DatasetError
 from inference_kernels.core.findings import Findings
 from inference_kernels.core.layout import BlobPath
+from inference_kernels.core.schema import native_errors, unknown_keys
+from inference_kernels.core.types import Definition, Workload
 
-Progress = Callable[[Iterable, int, str], Iterator]
-
-
+# Wraps an iterable of known length in a progress bar with a label.
+Progress = Callable[[Iterable[Any], int, str], Iterator[Any]]
+# Shape and dtype of a tensor.
 Form = tuple[tuple[int, ...], str]
 
 
 @dataclass
 class Blobs:
-    """What the records expect of blobs, and what was found."""
+    """What records expect of blobs, by path as (label, form, where), and what was found there."""
 
     expected: dict[str, list[tuple[str, Form | None, str]]] = field(default_factory=dict)
     found: dict[str, str] = field(default_factory=dict)
@@ -32,15 +34,15 @@ class Blobs:
         self.expected.setdefault(str(blob), []).append((label, form, where))
 
     def mention(self, line: str) -> None:
-        """Note every hash in the text of a broken record, so that its files are not called unreferenced."""
+        """Note every hash in a broken record's text, so that its files do not count as unreferenced."""
         self.mentioned.update(re.findall("[0-9a-f]{64}", line))
 
     def sound(self, text: str) -> bool:
-        """True if the file is here and header and hash were right."""
+        """Tell whether the file is here with the right header and hash."""
         return self.found.get(text) == "sound"
 
     def figures(self) -> dict[str, int]:
-        """Paths and bytes; a content at several paths counts once in the unique figures."""
+        """Count paths and bytes; content at several paths counts once in the unique figures."""
         unique = {Path(text).stem: size for text, size in self.sizes.items()}
         return {
             "paths": len(self.sizes),
@@ -54,18 +56,19 @@ class Blobs:
 
 @dataclass
 class Checked:
-    """State of one check of `root`. `only` restricts it to one definition.
+    """The state of one check of `root`, or with `only` of one definition.
 
-    broken: names of definitions and UUIDs of workloads that cannot be read; what belongs to them is left alone.
-    records: class of each workload with a record; the records themselves are not kept, they are the bulk of memory.
+    broken: names of definitions and UUIDs of workloads that cannot be read; what belongs to them is not judged.
+    workloads: (definition, workload, where) by UUID.
+    records: class of each workload with a record; the records themselves would take most of the memory.
     """
 
     root: Path
     only: str | None = None
     findings: Findings = field(default_factory=Findings)
-    definitions: dict[str, dict] = field(default_factory=dict)
+    definitions: dict[str, Definition] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
-    workloads: dict[str, tuple[str, dict, str]] = field(default_factory=dict)
+    workloads: dict[str, tuple[str, Workload, str]] = field(default_factory=dict)
     records: dict[str, str] = field(default_factory=dict)
     blobs: Blobs = field(default_factory=Blobs)
 
@@ -77,7 +80,7 @@ class Checked:
 
 
 def guard(state: Checked, step: Callable[[], Any]) -> Any:
-    """Run one step; a DatasetError becomes a finding."""
+    """Run one step and return its result; a DatasetError becomes a finding, and the result None."""
     try:
         return step()
     except DatasetError as error:
@@ -88,4 +91,17 @@ def guard(state: Checked, step: Callable[[], Any]) -> Any:
 def report_error(state: Checked, error: DatasetError) -> None:
     """Add an error as a finding, its place relative to the root."""
     where = error.where.removeprefix(f"{state.root}/")
-    state.findings.add("error", where, error.expected, error.found, error.remedy)
+    state.findings.error(where, error.expected, error.found, error.remedy)
+
+
+def native_fits(state: Checked, kind: str, value: Any, where: str) -> bool:
+    """Report unknown keys and violations of the native schema; True without violations."""
+    if not isinstance(value, dict):
+        state.findings.error(where, f"a {kind} object", type(value).__name__, "restore the file")
+        return False
+    for error in unknown_keys(kind, value, where):
+        state.findings.add_error(error)
+    problems = native_errors(kind, value, where)
+    for error in problems:
+        state.findings.add_error(error)
+    return not problems

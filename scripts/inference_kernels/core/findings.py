@@ -31,8 +31,11 @@ class Findings:
     def add(self, level: Level, where: str, expected: str, found: str, remedy: str) -> None:
         self.items.append(Finding(level, str(where), expected, found, remedy))
 
+    def error(self, where: str, expected: str, found: str, remedy: str) -> None:
+        self.add("error", where, expected, found, remedy)
+
     def add_error(self, error: DatasetError) -> None:
-        self.add("error", error.where, error.expected, error.found, error.remedy)
+        self.error(error.where, error.expected, error.found, error.remedy)
 
     def count(self, level: Level) -> int:
         return sum(item.level == level for item in self.items)

@@ -1,7 +1,7 @@
 """Workload lines and capture records: identity, statistics, reading and writing."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -103,10 +103,12 @@ def write_workloads(root: Path, definition: Definition, workloads: Iterable[Work
     write_jsonl(workload_file(root, definition), rows)
 
 
+def saved_tensors(record: CaptureRecord) -> Iterator[tuple[str, TensorReference]]:
+    """Iterate over a record's saved tensors, by `outputs.<name>` and `auxiliary.<name>`."""
+    yield from ((f"outputs.{name}", item) for name, item in record["outputs"].items())
+    yield from ((f"auxiliary.{name}", item) for name, item in record["auxiliary"].items())
+
+
 def record_tensors(record: CaptureRecord) -> dict[str, str]:
-    """List the paths of a record's saved tensors by `outputs.<name>` and `auxiliary.<name>`."""
-    return {
-        f"{group}.{name}": item["path"]
-        for group, items in (("outputs", record["outputs"]), ("auxiliary", record["auxiliary"]))
-        for name, item in items.items()
-    }
+    """List the paths of a record's saved tensors, by `outputs.<name>` and `auxiliary.<name>`."""
+    return {label: item["path"] for label, item in saved_tensors(record)}
