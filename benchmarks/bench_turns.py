@@ -19,6 +19,7 @@ from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.solutions import find_solutions
 from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.case import Case
+from inference_kernels.judge.checks import validate
 from inference_kernels.judge.duel import CALLS_ON_A_CPU
 from inference_kernels.judge.gpu import nvidia_smi, resolve
 from inference_kernels.judge.judge import Judge, Options, Subject
@@ -52,7 +53,7 @@ def new_pair(judge: Judge, definition: dict, solution: dict, case: Case, way: tu
         benches = [subject.bench(case) for subject in subjects]
         for bench in benches:
             bench.load()
-            bench.validate()
+            validate(bench)
         return take_turns(benches, *way)
     finally:
         for subject in subjects:

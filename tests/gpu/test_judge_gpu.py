@@ -13,8 +13,9 @@ import torch
 from helpers import judge_toy, toy
 from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.tensors import PIECE_BYTES, load_tensor, save_tensor
-from inference_kernels.judge.bench import NUMERIC, Limits
+from inference_kernels.judge.bench import Limits
 from inference_kernels.judge.benchmark import benchmark
+from inference_kernels.judge.checks import NUMERIC
 from inference_kernels.judge.duel import duel, verdict
 from inference_kernels.judge.gpu import gpu_state, nvidia_smi, parse_listing, resolve
 from inference_kernels.judge.judge import Judge, Options

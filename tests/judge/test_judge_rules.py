@@ -17,9 +17,8 @@ from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.errors import LockHeld, NotFound, SchemaError
 from inference_kernels.core.locks import lock_path, locked, network_warning
 from inference_kernels.core.schema import parameter_count
-from inference_kernels.judge.bench import untouched_elements
 from inference_kernels.judge.candidate import folder_solution, read_candidate, require_sound
-from inference_kernels.judge.checks import describe_selection
+from inference_kernels.judge.checks import describe_selection, untouched_elements
 from inference_kernels.judge.duel import one_duel_says_little, speedup, verdict
 from inference_kernels.judge.gpu import parse_listing, resolve, same_uuid
 from inference_kernels.judge.stats import geometric_mean, quantile, require_comparable, summarise

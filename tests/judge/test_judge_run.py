@@ -249,16 +249,17 @@ def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
     """Eager calls of two processes slow down together, by half, for tens of calls: 50 on end differ by 14 % here."""
     root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
-    go, calls = judge_run.Bench.go, []
+    call, calls = timing.checked_call, []
 
-    def paced(bench, mode, count):
+    def paced(bench, mode):
         """Slower from the 51st call after a launch on."""
         if mode == "launch":
             calls.clear()
         calls.append(mode)
-        return go(bench, mode, count) | {"ns": [5e6 if len(calls) <= 51 else 7.5e6]}
+        call(bench, mode)
+        return [5e6 if len(calls) <= 51 else 7.5e6]
 
-    monkeypatch.setattr(judge_run.Bench, "go", paced)
+    monkeypatch.setattr(timing, "checked_call", paced)
     with Judge(Options(root)) as judge:
         pairs = list(duel(judge, definition, sound, sound, ()))
     one, other = (record["timing"]["call"]["samples"] for record in pairs[0])

@@ -1,67 +1,42 @@
-"""Audit of packaged solutions.
+"""Audit packaged solutions: is the call complete, does the prepared launch give its bytes, what do both cost?"""
 
-Is the call complete and clean, does the prepared launch agree with it, what it costs.
-"""
-
-import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from inference_kernels.core.tasks import Task
-from inference_kernels.core.workloads import Available
 from inference_kernels.judge.bench import POISONS, Bench
-from inference_kernels.judge.benchmark import time_alone
+from inference_kernels.judge.benchmark import benchmark
+from inference_kernels.judge.checks import checked_call
 from inference_kernels.judge.judge import Judge, Subject
-from inference_kernels.judge.record import counted, fill_record, new_record
-from inference_kernels.judge.verdicts import Rejected
 
 COLUMNS = ["solution", "workload", "axes", "status", "prepare", "same bits", "call us", "launch us", "call / launch"]
 
 
 def audit(judge: Judge, definition: dict, solution: dict, only: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """One record a workload, as the benchmark writes them, with an `audit` object."""
-    task = judge.task(definition["name"])
-    subject = Subject(judge, definition, solution)
-    try:
-        for item in judge.workloads(definition, only):
-            yield _audit_workload(subject, item, task)
-    finally:
-        subject.retire()
+    """Yield the benchmark's record of each workload, with an `audit` object."""
+    for record in benchmark(judge, definition, solution, only, look=_look):
+        found = record.setdefault("audit", {})
+        if record["status"] in ("pass", "impossible_time"):  # all checks of the inputs passed
+            found["inputs_unchanged"] = True
+        yield record
 
 
-def _audit_workload(subject: Subject, item: Available, task: Task) -> dict[str, Any]:
-    judge, seed = subject.judge, secrets.randbits(48)
-    record, bench, floor = new_record(subject, item, task, seed), None, None
-    record["audit"] = {}
-    with counted(record["seconds"], "total"):
-        try:
-            with counted(record["seconds"], "load"):
-                case = judge.load(subject.definition, item, task, seed)
-            floor = judge.floor(case)
-            with counted(record["seconds"], "start"):
-                bench = subject.bench(case)
-            text = bench.worker.ask("docstring", judge.options.limits.call)["text"]
-            record["audit"] |= subject.style | {"notes": text.strip()}
-            bench.load()
-            bench.validate()
-            if not judge.options.validation_only:
-                time_alone(bench, task)
-                record["audit"]["launch_equals_run"] = same_bits(bench)
-            bench.finish()
-            record["audit"]["inputs_unchanged"] = True
-        except Rejected as error:
-            record |= {"status": error.status, "detail": error.detail}
-            subject.retire()
-    fill_record(record, bench, floor)
-    return record
+@contextmanager
+def _look(subject: Subject, bench: Bench, record: dict[str, Any]) -> Iterator[None]:
+    """Note style and module docstring before the checks, and compare launch and call after them."""
+    text = bench.worker.ask("docstring", bench.limits.call)["text"]
+    found = record["audit"] = subject.style | {"notes": text.strip()}
+    yield
+    if not subject.judge.options.validation_only:
+        found["launch_equals_run"] = same_bits(bench)
 
 
 def same_bits(bench: Bench) -> bool:
-    """Does the prepared launch give the same bytes as the packaged call, on the same inputs?"""
+    """Tell whether the prepared launch gives the same bytes as the packaged call, on the same inputs."""
     results = []
     for mode in ("call", "launch"):
         bench.ready(0, mode, [], POISONS[0], fresh=False)
-        bench.go(mode, 1)
+        checked_call(bench, mode)
         results.append(bench.output_bytes(0))
     return results[0] == results[1]
 

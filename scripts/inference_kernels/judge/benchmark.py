@@ -2,20 +2,25 @@
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from inference_kernels.core.tasks import Task
 from inference_kernels.core.workloads import Available
 from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.candidate import text_hash
+from inference_kernels.judge.checks import finish, validate
 from inference_kernels.judge.judge import Judge, Subject
 from inference_kernels.judge.record import counted, fill_record, meanwhile, new_record
 from inference_kernels.judge.timing import record_timing, time_modes, trial
 from inference_kernels.judge.verdicts import Rejected
 
+# What else is done around the checks and the timing of a workload: (solution, its bench, the record to add to).
+Look = Callable[[Subject, Bench, dict[str, Any]], AbstractContextManager[None]]
 
-def judge_workload(subject: Subject, item: Available, task: Task) -> dict[str, Any]:
+
+def judge_workload(subject: Subject, item: Available, task: Task, look: Look | None = None) -> dict[str, Any]:
     """Validate (and time) one solution on one workload. Never raises Rejected: the record says it all."""
     judge, seed = subject.judge, secrets.randbits(48)
     record, bench, floor = new_record(subject, item, task, seed), None, None
@@ -27,12 +32,13 @@ def judge_workload(subject: Subject, item: Available, task: Task) -> dict[str, A
             record["clocks"]["before"] = before.result()
             with counted(record["seconds"], "start"):
                 bench = subject.bench(case)
-            bench.load()
-            bench.validate()
-            if not judge.options.validation_only:
-                time_alone(bench, task)
+            with look(subject, bench, record) if look else contextlib.nullcontext():
+                bench.load()
+                validate(bench)
+                if not judge.options.validation_only:
+                    time_alone(bench, task)
             with meanwhile(judge.state) as after:
-                bench.finish()
+                finish(bench)
             record["clocks"]["after"] = after.result()
         except Rejected as error:
             record |= {"status": error.status, "detail": error.detail}
@@ -54,7 +60,12 @@ def time_alone(bench: Bench, task: Task) -> None:
 
 
 def benchmark(
-    judge: Judge, definition: dict, solution: dict, only: tuple[str, ...], skip: set[tuple[str, ...]]
+    judge: Judge,
+    definition: dict,
+    solution: dict,
+    only: tuple[str, ...],
+    skip: Collection[tuple[str, str]] = (),
+    look: Look | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Records of one solution on the workloads of its definition (`only` those, if any), without `skip`."""
     task = judge.task(definition["name"])
@@ -62,6 +73,6 @@ def benchmark(
     try:
         for item in judge.workloads(definition, only):
             if (text_hash(solution), text_hash(item.workload)) not in skip:
-                yield judge_workload(subject, item, task)
+                yield judge_workload(subject, item, task, look)
     finally:
         subject.retire()

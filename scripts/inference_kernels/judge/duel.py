@@ -10,6 +10,7 @@ from typing import Any
 from inference_kernels.core.solutions import read_solution, solution_files
 from inference_kernels.core.tasks import Task
 from inference_kernels.core.workloads import Available
+from inference_kernels.judge.checks import finish, validate
 from inference_kernels.judge.judge import Judge, Subject
 from inference_kernels.judge.process import any_cpu
 from inference_kernels.judge.record import counted, fill_record, new_record
@@ -188,7 +189,7 @@ def _run_stage(
         elif what == "validate":
             benches[side] = subjects[side].bench(case)
             benches[side].load()
-            benches[side].validate()
+            validate(benches[side])
         elif what == "prepare":
             prepare(benches[side])
         elif what == "timed":
@@ -202,7 +203,7 @@ def _run_stage(
                 samples = [sample for trial in trials[mode][side] for sample in trial.samples]
                 record_timing(benches[side], mode, samples, iterations * task.timing["trials"])
         else:
-            benches[side].finish()
+            finish(benches[side])
     except Rejected as error:
         raise _SideFailed(side, error) from error
 

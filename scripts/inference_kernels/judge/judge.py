@@ -173,7 +173,7 @@ class Subject:
 
     def bench(self, case: Case) -> Bench:
         judge = self.judge
-        return Bench(self.worker(), case, judge.options.limits, judge.options.device, judge.overhead_ns)
+        return Bench(self.worker(), case, judge.options.limits, judge.overhead_ns)
 
 
 def read_mounts() -> str:

@@ -3,7 +3,8 @@
 import math
 import time
 
-from inference_kernels.judge.bench import POISONS, Bench, differ
+from inference_kernels.judge.bench import POISONS, Bench
+from inference_kernels.judge.checks import checked_call, differ, require_inputs, require_no_tails, require_outputs
 from inference_kernels.judge.rearrange import Step
 from inference_kernels.judge.stats import Timing, summarise
 from inference_kernels.judge.verdicts import Rejected
@@ -48,9 +49,9 @@ def prepare(bench: Bench) -> None:
 
 def _prove(bench: Bench, number: int, steps: list[Step]) -> None:
     bench.ready(number, "launch", steps, POISONS[number % 2], fresh=False)
-    bench.go("launch", 1)
-    bench.check_outputs(number, "launch")
-    bench.check_inputs(number)
+    checked_call(bench, "launch")
+    require_outputs(bench, number, "launch")
+    require_inputs(bench, number)
 
 
 def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
@@ -77,7 +78,7 @@ class Trial:
         for turn in range(-warmup, count):
             self._call(len(self.samples), counts=turn >= 0)
         if len(self.samples) >= self.iterations:
-            self.bench.require_no_tails()
+            require_no_tails(self.bench)
 
     def _call(self, index: int, counts: bool) -> None:
         bench, mode = self.bench, self.mode
@@ -85,14 +86,14 @@ class Trial:
         number = (self._turns + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
         steps = bench.sets[number].take_some(bench.random.choice)
         bench.ready(number, mode, steps, bench.random.choice(POISONS), fresh=False)
-        answer = bench.go(mode, 1)
+        times = checked_call(bench, mode)
         if not counts:
             return
-        self.samples += [own_time(bench, mode, sample) for sample in answer["ns"]]
+        self.samples += [own_time(bench, mode, sample) for sample in times]
         if index in self._checked and self._seconds_left > 0:
             if any(step.move.recompute for step in steps):
                 self._seconds_left -= _reference_seconds(bench, number)
-            bench.check_outputs(number, mode)
+            require_outputs(bench, number, mode)
 
 
 def _reference_seconds(bench: Bench, number: int) -> float:
