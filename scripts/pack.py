@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Copy the readable sources into the native JSON files; with --check only say which are out of step."""
+"""Copy the readable sources into the native JSON files; with --check only list those that differ."""
 
 import argparse
 from pathlib import Path
@@ -9,11 +9,15 @@ from inference_kernels.core import pack
 from inference_kernels.core.layout import REPOSITORY
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    result.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file differs")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file is out of step")
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.check:
         differences = pack.out_of_sync(options.root)
         for difference in differences:

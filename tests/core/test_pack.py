@@ -19,7 +19,7 @@ DEFINITION = Path("definitions") / "toy" / f"{NAME}.json"
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """The toy definition and one solution of two files."""
+    """Pack the toy definition and one solution of two files."""
     shutil.copytree(Path(__file__).parents[1] / "data" / "toy", tmp_path / "root")
     folder = tmp_path / "root" / "solutions" / "toy" / "mine"
     (folder / "helpers").mkdir(parents=True)
@@ -106,3 +106,64 @@ def test_retired_definitions_are_packed_too(root):
     path = root / "retired" / DEFINITION.with_suffix(".py")
     path.write_text(path.read_text() + "\n")
     assert [error.where for error in pack.out_of_sync(root)] == [f"retired/{DEFINITION}"]
+
+
+SHARED = '"""A kernel."""\n\nimport torch\n\nfrom .constants import WIDTH, H\n\nSCALE = 2 * WIDTH\n'
+CONSTANTS = "H = 2  # heads\nWIDTH = 3\n"
+
+
+@pytest.fixture
+def family(root) -> Path:
+    """The solutions fast_a and fast_b of one shared source, each with its constants."""
+    folder = root / "solutions" / "toy"
+    (folder / "shared").mkdir()
+    (folder / "shared" / "fast.py").write_text(SHARED)
+    for name in ("fast_a", "fast_b"):
+        (folder / name).mkdir()
+        (folder / name / "constants.py").write_text(CONSTANTS)
+        (folder / f"{name}.json").write_text(json.dumps({"name": name}))
+    return folder
+
+
+def test_constants_stand_where_the_shared_source_imports_them(root, family):
+    assert len(pack.pack(root)) == 2 and pack.out_of_sync(root) == []
+    expected = SHARED.replace("from .constants import WIDTH, H\n", CONSTANTS)
+    for name in ("fast_a", "fast_b"):
+        sources = json.loads((family / f"{name}.json").read_text())["sources"]
+        assert sources == [{"path": "main.py", "content": expected}]
+    (family / "shared" / "fast.py").write_text(SHARED + "# changed\n")
+    assert len(pack.out_of_sync(root)) == 2
+
+
+def test_a_shared_source_without_constants_is_packed_as_it_is(root, family):
+    (family / "shared" / "fast.py").write_text("def run():\n    pass\n")
+    shutil.rmtree(family / "fast_a")
+    (family / "fast_b" / "constants.py").unlink()
+    pack.pack(root)
+    for name in ("fast_a", "fast_b"):
+        assert "def run():" in json.loads((family / f"{name}.json").read_text())["sources"][0]["content"]
+
+
+def test_a_folder_with_main_takes_no_shared_source(root, family):
+    (family / "fast_a" / "main.py").write_text("# own\n")
+    sources = pack.solution_sources(family / "fast_a.json")
+    assert [item["content"] for item in sources] == [CONSTANTS, "# own\n"]
+
+
+@pytest.mark.parametrize(
+    "file, text, found",
+    [
+        ("fast_a/constants.py", "H = 2\n", "imports: H, WIDTH; found H;"),
+        ("fast_a/constants.py", CONSTANTS + "D = 1\n", "imports: H, WIDTH; found D, H, WIDTH;"),
+        ("fast_a/constants.py", "H =\n", "Python in constants.py"),
+        ("fast_a/more.py", "", "nothing but constants.py in the solution's folder; found shared/fast.py, fast_a/"),
+        ("shared/fast_b.py", "", "one shared source"),
+        ("shared/fast.py", "def run():\n    pass\n", "imports: none; found H, WIDTH;"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(root, family, file, text, found):
+    (family / file).write_text(text)
+    name = "fast_b_2" if file == "shared/fast_b.py" else "fast_a"  # starts with the names of two shared sources
+    with pytest.raises(PackError) as error:
+        pack.solution_sources(family / f"{name}.json")
+    assert found in str(error.value)

@@ -1,6 +1,5 @@
 """Attention solutions: kernels against the references, wrappers with a stand-in for the library they call."""
 
-import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -166,17 +165,6 @@ def test_a_prepared_launch_follows_changed_values(pair, repository, prefix, name
     second = launch()
     assert_passes(name, first, expected, repository)
     assert_passes(name, second, run(*inputs), repository)
-
-
-@pytest.mark.parametrize("names, constants", [(DENSE, "D|LONG|SHORT"), (WINDOWS, "H|WINDOW|TILE|BLOCK_N")])
-def test_siblings_differ_only_in_constants(repository, names, constants):
-    prefixes = ("triton", "sglang") + (("torch", "natten") if names is WINDOWS else ())
-    for prefix in prefixes:
-        sources = [
-            path.read_text() for name in names for path in (repository / "solutions").glob(f"*/{prefix}_{name}/main.py")
-        ]
-        plain = {re.sub(rf"^((?:{constants})\b.*=).*$", r"\1", text, flags=re.M) for text in sources}
-        assert len(sources) == len(names) and len(plain) == 1
 
 
 # The engine's adapters, with its attention replaced by PyTorch's.

@@ -8,7 +8,7 @@ import torch
 
 from helpers.engine_source import require_known_calls
 from helpers.reference_checks import normal
-from helpers.solution_loader import REPOSITORY, load_solution
+from helpers.solution_loader import REPOSITORY, load_solution, solution_file
 from references.test_expert_router import assert_routed, routed
 from references.test_expert_router import real_case as router_case
 from references.test_mixed_mla import SCALE, int32
@@ -55,13 +55,6 @@ def test_sparse_prefill_of_an_empty_workspace(kind):
     q, kv, indices, *rest = sparse_inputs(1, 128)
     output = load_solution(f"{kind}_{SPARSE}128").run(q, kv[:0], torch.full_like(indices, -1), *rest)
     assert output.shape == q.shape and not output.any()
-
-
-@pytest.mark.parametrize("kind", ["triton", "torch", "flashmla", "sglang"])
-def test_both_widths_have_the_same_code(kind):
-    folder = REPOSITORY / "solutions" / "sparse_mla"
-    first, second = ((folder / f"{kind}_{SPARSE}{slots}" / "main.py").read_text() for slots in (128, 640))
-    assert first == second
 
 
 @pytest.mark.parametrize("kind, programs", [("triton", 6), ("torch", None)])
@@ -154,8 +147,7 @@ def test_ordering_of_the_engine_experts():
 
 
 def source_of(name: str) -> ast.Module:
-    (path,) = (REPOSITORY / "solutions").glob(f"*/{name}/main.py")
-    return ast.parse(path.read_text())
+    return ast.parse(solution_file(name).read_text())
 
 
 def function(tree: ast.Module, name: str) -> ast.FunctionDef:
@@ -164,5 +156,4 @@ def function(tree: ast.Module, name: str) -> ast.FunctionDef:
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_engine_functions_exist_and_take_these_arguments(engine, name):
-    (path,) = (REPOSITORY / "solutions").glob(f"*/{name}/main.py")
-    require_known_calls(engine, path)
+    require_known_calls(engine, solution_file(name))

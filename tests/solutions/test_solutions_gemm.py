@@ -10,7 +10,7 @@ import torch
 
 from helpers.definition_checks import constants
 from helpers.reference_checks import normal
-from helpers.solution_loader import REPOSITORY, load_solution
+from helpers.solution_loader import load_solution
 from references.test_grouped_gemm import make_inputs
 
 DENSE = ["dense_gemm_bf16_nt_n4096_k4096", "dense_gemm_bf16_nt_n12288_k4096", "dense_gemm_bf16_nt_n4096_k12288"]
@@ -194,22 +194,6 @@ def test_measured_tables_cover_every_size():
         for table in (load_solution(f"triton_{name}").CONFIGS, load_solution(f"deepgemm_{name}").FASTER):
             limits = [row[0] for row in table]
             assert limits == sorted(limits) and limits[-1] == sys.maxsize
-
-
-@pytest.mark.parametrize(
-    "kind, names",
-    [
-        ("triton", DENSE),
-        ("sglang", DENSE),
-        ("torch", GROUPED),
-        ("triton", GROUPED),
-        ("sglang", GROUPED),
-        ("deepgemm", GROUPED),
-    ],
-)
-def test_solutions_of_a_family_are_one_source(kind, names):
-    files = [next((REPOSITORY / "solutions").glob(f"*/{kind}_{name}/main.py")) for name in names]
-    assert len({file.read_text() for file in files}) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from helpers import library_stand_ins
 from helpers.engine_source import require_known_calls
 from helpers.qwen_tools import noise, page_table
-from helpers.solution_loader import REPOSITORY, load_solution
+from helpers.solution_loader import REPOSITORY, load_solution, solution_file
 from inference_kernels.core.compare import compare
 from inference_kernels.core.tasks import read_task
 from references.test_gdn import DECODE, PREFILL
@@ -27,9 +27,9 @@ from references.test_sparse_index import published_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value) encountered")
 SOLUTIONS = sorted(
-    path.parent.name
+    path.stem
     for family in ("gdn", "sparse_gqa", "sparse_index")
-    for path in (REPOSITORY / "solutions" / family).glob("*/main.py")
+    for path in (REPOSITORY / "solutions" / family).glob("*.json")
 )
 
 
@@ -91,7 +91,7 @@ def test_gdn_prefill_is_close_to_float32(kind, share, decay, reference):
 
 @pytest.mark.parametrize("kind", kinds(ATTENTION))
 def test_sparse_attention(kind, reference):
-    """Rows without a tail, with nothing but a tail, with 512 blocks; rows of three sequences in turns."""
+    """Rows without a tail, with nothing but a tail, with 512 blocks; rows of three sequences interleaved."""
     rows = [(0, 2302), (1, 6), (2, 0), (1, 7)]
     inputs = published_inputs(rows, [2304, 9, 1], seed=1, share=0.95)
     check(kind, ATTENTION, reference, inputs, changed=inputs[0].flip(0))
@@ -125,7 +125,7 @@ def test_splits_of_a_row(rows, splits):
 
 @pytest.mark.parametrize("kind", kinds(INDEX))
 def test_index_selection(kind, reference):
-    """Under, exactly and over 512 visible blocks, of three sequences in turns, in pages of 16."""
+    """Under, exactly and over 512 visible blocks, of three sequences interleaved, in pages of 16."""
     rows, lengths = published_rows()
     inputs = index_inputs(rows, lengths, 16, seed=1)
     check(kind, INDEX, reference, inputs, changed=inputs[0].flip(0))
@@ -175,5 +175,4 @@ def test_index_near_tie_inside_float32(reference):
 
 @pytest.mark.parametrize("name", [name for name in SOLUTIONS if name.startswith(("sglang_", "tilelang_"))])
 def test_engine_functions_exist_and_take_these_arguments(engine, name):
-    (path,) = (REPOSITORY / "solutions").glob(f"*/{name}/main.py")
-    require_known_calls(engine, path)
+    require_known_calls(engine, solution_file(name))

@@ -1,4 +1,4 @@
-"""Solutions: where they lie, how one is read, what can be said against one without importing it."""
+"""Find and read solutions, and check what needs no import of their code."""
 
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,13 @@ from inference_kernels.core.files import read_json
 from inference_kernels.core.schema import native_errors, parameter_count, unknown_keys
 
 FLAG = "destination_passing_style"
-
-
 PYTHON_LANGUAGES = ("python", "triton", "tilelang")
 
 
 def solution_errors(
-    solution: dict[str, Any], path: Path, definitions: dict[str, dict], where: str
+    solution: dict[str, Any], path: Path, definitions: dict[str, dict[str, Any]], where: str
 ) -> list[SchemaError]:
-    """All that is wrong with one solution; its definition must be among `definitions`."""
+    """List all that is wrong with one solution; its definition must be among `definitions`."""
     errors = unknown_keys("solution", solution, where) + native_errors("solution", solution, where)
     if errors:
         return errors
@@ -42,8 +40,8 @@ def solution_errors(
     return errors + interface_errors(solution, definition, where)
 
 
-def interface_errors(solution: dict[str, Any], definition: dict, where: str) -> list[SchemaError]:
-    """How the entry point is called: the flag is written, and the parameters are those it asks for."""
+def interface_errors(solution: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
+    """Check how the entry point is called: the flag is written, and the parameters are those it asks for."""
     if FLAG not in solution["spec"]:
         faults = [(f"spec.{FLAG}", "none: its default is true", "always write it")]
     elif solution["spec"]["language"] in PYTHON_LANGUAGES:
@@ -55,7 +53,7 @@ def interface_errors(solution: dict[str, Any], definition: dict, where: str) -> 
     ]
 
 
-def _parameter_faults(solution: dict[str, Any], definition: dict) -> list[tuple[str, str, str]]:
+def _parameter_faults(solution: dict[str, Any], definition: dict[str, Any]) -> list[tuple[str, str, str]]:
     file, _, function = solution["spec"]["entry_point"].partition("::")
     sources = {item["path"]: item["content"] for item in solution["sources"]}
     if file not in sources:
@@ -75,11 +73,12 @@ def _parameter_faults(solution: dict[str, Any], definition: dict) -> list[tuple[
 
 
 def solution_files(root: Path) -> list[Path]:
+    """List solutions/<op_type>/<name>.json in path order."""
     return sorted((root / "solutions").glob("*/*.json"))
 
 
 def read_solution(path: Path) -> dict[str, Any]:
-    """A native Solution JSON as a dictionary; NotFound, or SchemaError if it is not one."""
+    """Read a native Solution JSON; NotFound without the file, SchemaError if it holds no object."""
     if not path.exists():
         raise NotFound(expected="a solution", found="nothing", where=str(path), remedy="check the path")
     solution = read_json(path)
@@ -91,7 +90,7 @@ def read_solution(path: Path) -> dict[str, Any]:
 
 
 def find_solutions(root: Path, name: str | None, definition: str | None) -> list[dict[str, Any]]:
-    """The repository's solutions, narrowed by solution and definition name; NotFound if none is left."""
+    """Read the solutions of a root, narrowed by solution and definition name; NotFound if none is left."""
     every = [read_solution(path) for path in solution_files(root)]
     chosen = [
         item for item in every if name in (None, item.get("name")) and definition in (None, item.get("definition"))

@@ -1,0 +1,1 @@
+LARGEST_M = 6144  # of the calls in which DeepGEMM was the faster

@@ -1,0 +1,1 @@
+LARGEST_M = 8192  # of the calls in which DeepGEMM was the faster

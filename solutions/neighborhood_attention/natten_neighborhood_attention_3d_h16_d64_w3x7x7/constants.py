@@ -1,0 +1,1 @@
+WINDOW = (3, 7, 7)  # along T, Y, X

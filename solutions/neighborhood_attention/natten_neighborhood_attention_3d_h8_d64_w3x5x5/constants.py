@@ -1,0 +1,1 @@
+WINDOW = (3, 5, 5)  # along T, Y, X

@@ -1,0 +1,1 @@
+WINDOW = (11, 11, 11)  # along T, Y, X

@@ -1,0 +1,4 @@
+H = 32
+WINDOW = (3, 7, 7)  # along T, Y, X
+# Keys per block, warps and stages, from a sweep on an H200 with 16 heads.
+BLOCK_N, WARPS, STAGES = 64, 4, 3
