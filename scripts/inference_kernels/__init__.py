@@ -1,3 +1,3 @@
 """The library behind the commands of scripts/: packages that import in one direction, which
-tests/unit/test_imports.py states.
+tests/repository/test_imports.py states.
 """

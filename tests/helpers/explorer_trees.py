@@ -1,4 +1,4 @@
-"""Dataset trees for the explorer, of this repository's contracts and receipts; they have no tensor files."""
+"""Dataset trees for the explorer, of this repository's contracts and records; they have no tensor files."""
 
 import hashlib
 import json

@@ -104,7 +104,7 @@ def test_the_performance_page_says_what_was_measured(tmp_path):
         "chip, 3 cores, 25 GB",
         "| check | 4.0 | 2.5 | 8.0 | 90 | 0.1 |",
         "| 7 | 1,234 | 4.0 GB | 1.0 GB |",
-        "2.00 processor seconds a GB at 1 GB, 2.00 at 4 GB",
+        "2.00 processor seconds per GB at 1 GB, 2.00 at 4 GB",
         "| `import` | 1.5 | 130 -9 0 | 3 | 0 | no |",
     ):
         assert text in page, page

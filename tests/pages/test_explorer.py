@@ -59,7 +59,7 @@ def test_the_page_of_this_repository_has_everything_and_is_the_same_twice(reposi
     assert all(item["shapes"] and item["reference"]["text"] for item in data["definitions"])
 
 
-def test_shared_parts_of_receipts_are_found_again(repository):
+def test_shared_parts_of_records_are_found_again(repository):
     data = explorer_data(repository)
     for record, row in zip(
         sorted(read_captures(repository), key=lambda item: item["workload"]),
@@ -155,12 +155,12 @@ def test_a_result_without_a_key_is_refused(root):
     require_one_line(command(SCRIPT, "--root", root), "found no floor_ratio")
 
 
-def test_receipts_and_workloads_must_belong_together(root):
+def test_records_and_workloads_must_belong_together(root):
     records = read_captures(root)
     (root / "workloads" / OP_TYPE / f"{NAME}.jsonl").unlink()
-    require_one_line(command(SCRIPT, "--root", root), "expected a workload for each receipt")
+    require_one_line(command(SCRIPT, "--root", root), "expected a workload for each record")
     write_captures(root, [record | {"definition": "other"} for record in records])
-    require_one_line(command(SCRIPT, "--root", root), "receipts of known definitions; found other")
+    require_one_line(command(SCRIPT, "--root", root), "records of known definitions; found other")
 
 
 def test_solutions_are_refused_or_listed_with_their_architectures(root):

@@ -16,7 +16,7 @@ from inference_kernels.core.errors import EnvironmentMissing, SchemaError
 from inference_kernels.core.records import CLASSES
 from inference_kernels.pages.figures import canvas, write
 from inference_kernels.pages.figures import data as figure_data
-from inference_kernels.pages.figures.ranges import figure_entries, number_text, range_marks
+from inference_kernels.pages.figures.ranges import number_text, range_entries, range_marks
 from inference_kernels.pages.figures.roofline import roofline_entries, roofline_figure
 
 SCRIPT = "plot_shape_distributions.py"
@@ -44,7 +44,7 @@ def workload(uuid: str, m: int, n: int) -> dict:
 
 
 def record(uuid: str, used: float | None = 0.5, **statistics: dict) -> dict:
-    """A receipt whose class is the first letter of `uuid`; a contest one has no outputs."""
+    """A record whose class is the first letter of `uuid`; a contest one has no outputs."""
     data_class = CLASS_OF[uuid[0]]
     return {
         "workload": uuid,
@@ -109,8 +109,8 @@ def test_a_definition_without_variable_axes_has_one_combination():
     assert figure_data.summary(shapes) == "1 workload in 1 exact combination of the variable axes: none"
 
 
-def test_a_workload_without_receipt_is_refused():
-    with pytest.raises(SchemaError, match="c1: expected a receipt"):
+def test_a_workload_without_record_is_refused():
+    with pytest.raises(SchemaError, match="c1: expected a record"):
         figure_data.histogram(DEFINITION, WORKLOADS, [item for item in RECORDS if item["workload"] != "c1"])
 
 
@@ -140,7 +140,7 @@ def test_ranges_are_taken_over_the_workloads_of_one_class():
         figure_data.RangeRow("y", "int32", "published", None, None, [0.0], 4),
     ]
     item = figure_data.DefinitionFigures(SHAPES, [], [])
-    assert [(entry.row, entry.empty) for entry in figure_entries([item])] == [(None, True)]
+    assert [(entry.row, entry.empty) for entry in range_entries([item])] == [(None, True)]
 
 
 @settings(deadline=None)
@@ -167,9 +167,9 @@ def test_every_definition_of_the_repository_is_shown_without_torch(repository):
         "print(len(every), sum(data.class_totals(every).values()))"
     )
     done = subprocess.run([sys.executable, "-c", code, SCRIPTS, repository], capture_output=True, text=True)
-    receipts = (repository / "captures.jsonl").read_text().count("\n")
+    records = (repository / "captures.jsonl").read_text().count("\n")
     definitions = len(list((repository / "definitions").glob("*/*.json")))
-    assert done.stdout.split() == [str(definitions), str(receipts)], done.stderr
+    assert done.stdout.split() == [str(definitions), str(records)], done.stderr
 
 
 def test_without_matplotlib_the_script_names_the_extra():

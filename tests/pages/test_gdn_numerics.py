@@ -85,7 +85,7 @@ def test_command_and_page(tmp_path, repository, workloads):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = gdn_numerics.numerics_page(tmp_path)
-    for words in ("captured rows of", "synthetic, decay 0.5", "0.9 shared", "is the least in any"):
+    for words in ("captured rows of", "synthetic, decay 0.5", "0.9 shared", "the smallest of any output"):
         assert words in page
     count = 12 + len(workloads)
     assert "flashinfer" not in page and f"| torch | `new_state` | {count} | {count} | {count} |" in page

@@ -136,7 +136,7 @@ def test_a_tag_without_entry_is_named_and_stops_the_tables(root, tag):
         build.licence_documents(root)
 
 
-def receipt(data_class: str, model: str, engine: str) -> dict:
+def record(data_class: str, model: str, engine: str) -> dict:
     place = {"min": 0, "max": 0, "zero_share": 0, "non_finite": 0}
     outputs = {} if data_class == "contest" else {"new_state": {"path": "x", "tensor_key": "tensor"}}
     return {
@@ -158,9 +158,9 @@ def receipt(data_class: str, model: str, engine: str) -> dict:
 
 def test_records_need_entries_and_their_terms_follow_the_class(root):
     rows = [
-        receipt("seeded", "seeded/qwen3-next-gdn", "sglang"),
-        receipt("contest", "Qwen3-Next", "not stated by the contest"),
-        receipt("published", "deepseek-ai/DeepSeek-V4.1-Flash", "sglang"),
+        record("seeded", "seeded/qwen3-next-gdn", "sglang"),
+        record("contest", "Qwen3-Next", "not stated by the contest"),
+        record("published", "deepseek-ai/DeepSeek-V4.1-Flash", "sglang"),
     ]
     (root / "captures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert missing(root) == []
@@ -168,7 +168,7 @@ def test_records_need_entries_and_their_terms_follow_the_class(root):
     assert terms["seeded"][0].startswith("Apache-2.0, this repository's") and "SGLang" in terms["seeded"][1]
     assert terms["contest"][0].startswith("the terms of MLSys 2026")
     assert terms["published"] == ["the terms of DeepSeek-V4.1-Flash", "DeepSeek-V4.1-Flash, SGLang"]
-    (root / "captures.jsonl").write_text(json.dumps(receipt("seeded", "seeded/new", "vllm")) + "\n")
+    (root / "captures.jsonl").write_text(json.dumps(record("seeded", "seeded/new", "vllm")) + "\n")
     assert missing(root) == ["a work for the model new", "a work for the engine vllm"]
 
 

@@ -1,7 +1,7 @@
-"""Summaries of benchmark reports: one row a (definition, solution, data), and the tables made of them.
+"""docs/baselines.md and the summary it shows: one row per definition, solution and kind of data.
 
-results/summaries/h200_baselines.jsonl holds the rows of the runs that documents cite; a row says on which device and
-with which software it was measured, and how every workload ended.
+results/summaries/h200_baselines.jsonl holds the rows of the runs that documents cite; a row gives the device and the
+software it was measured with, and the verdict of every workload.
 """
 
 import math
@@ -20,7 +20,7 @@ PAGE = "docs/baselines.md"
 PACKAGES = ("torch", "triton", "sglang")
 DETAIL = 200
 FIGURE = (int, float, type(None))
-# A row's keys, all of them, and the types of their values.
+# All keys of a row, with the types of their values.
 ROW = {
     "definition": (str,),
     "solution": (str,),
@@ -43,9 +43,9 @@ ROW = {
 
 
 def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-    """Rows of benchmark reports, given as (label of the data, file or folder of files).
+    """Summarise benchmark reports, given as (label of the data, file or folder of files), in rows.
 
-    Of a workload judged twice the last record counts. SchemaError for a folder without reports.
+    The last record of a workload counts. SchemaError for a folder without reports.
     """
     groups: dict[tuple[str, str, str], dict[str, dict]] = {}
     for label, path in reports:
@@ -69,7 +69,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _engine_times(groups: dict, key: tuple[str, str, str]) -> dict[str, float]:
-    """workload -> microseconds of the SGLang wrapper on the same data, where it passed."""
+    """Map workloads to the microseconds of the SGLang wrapper on the same data, where it passed."""
     definition, _, label = key
     records = groups.get((definition, f"sglang_{definition}", label), {})
     return {uuid: time for uuid, record in records.items() if (time := _time(record)) is not None}
@@ -81,7 +81,7 @@ def _time(record: dict[str, Any]) -> float | None:
 
 
 def _unsteady(record: dict[str, Any]) -> bool:
-    """Are the samples of which the time is the median spread so widely that the judge warns?"""
+    """Tell whether the samples behind the median spread so widely that the judge warns."""
     timing = record["timing"].get(record["timed"])
     return record["status"] == "pass" and bool(timing) and timing["p90_us"] > SPREAD_WARNING * timing["p10_us"]
 
@@ -146,7 +146,7 @@ def _case(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_rows(root: Path) -> list[dict[str, Any]]:
-    """The rows of the committed summary, none without one; SchemaError for a row that is not one."""
+    """Read the rows of the committed summary, none without a summary; SchemaError for a malformed row."""
     path = root / SUMMARY
     if not path.exists():
         return []
@@ -168,7 +168,7 @@ def read_rows(root: Path) -> list[dict[str, Any]]:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """A table's cells: solution, data, passed, time, ratio to the floor, speed against the engine, worst error."""
+    """Format a row's cells: solution, data, passed, time, ratio to the floor, speed against the engine, worst error."""
     failed = ", ".join(f"{count} {status}" for status, count in row["statuses"].items() if status != "pass")
     passed = f"{row['passed']} of {row['workloads']}" + (f" ({failed})" if failed else "")
     return [
@@ -187,7 +187,7 @@ def _geomean(row: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Three digits, large numbers whole."""
+    """Format a number with three digits, large numbers whole."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
@@ -199,26 +199,26 @@ OVERVIEW = ["definition", "solutions", "calls passed"] + [
 ]
 HEADER = ["solution", "data", "passed", "time us", "x floor", "x SGLang", "tolerance used"]
 INTRODUCTION = """\
-Times are what the task times: a prepared launch as a CUDA graph, from a cold L2 and without what the timer adds, or
-the whole eager call (gated delta rule). They are geometric means over the workloads that pass. `x floor` is the time
-over the least time that bytes and operations need at the measured peaks of the device (of one product and one copy:
-another shape can run a little above them); `x SGLang` is the speed against the engine's own kernel on the same
-workloads. `starter` are the committed workloads, small on purpose: most of their calls are bound by latency, not by
-the GPU. `large` are captures of the same seeded models at larger sizes, made and judged on the GPU host and not
-committed. Tolerance used: the worst element's error as a share of its bound. A solution without a row was not judged
-on this device; a row describes the source of its day.
+A task times either a prepared launch as a CUDA graph, from a cold L2 and without the timer's own overhead, or the
+whole eager call (gated delta rule). Times are geometric means over the workloads that pass. `x floor` is the time over
+the least time that bytes and operations need at the measured peaks of the device (of one product and one copy: another
+shape can run slightly above them); `x SGLang` is the speed relative to the engine's own kernel on the same workloads.
+`starter` are the committed workloads, which are deliberately small: latency, not the GPU, bounds most of their calls.
+`large` are captures of the same seeded models at larger sizes, made and judged on the GPU host and not committed.
+Tolerance used: the worst element's error as a share of its bound. A solution without a row was not judged on this
+device; a row describes the solution as it was then.
 
-`~`: on at least one workload the slowest tenth of the calls took more than 1.5 times the fastest tenth. Something
-disturbed them, and the time can be too long, or it depends on the values, which change places before each call:
-Triton's index selection scores close blocks a second time. The summary has both quantiles of every workload. Most are
-eager calls, which the host paces. `large` rows are older than `starter` ones: since then the device waits 0.2 ms before
-each timed launch, for a late host.
+`~`: on at least one workload the slowest tenth of the calls took more than 1.5 times as long as the fastest tenth.
+Either something disturbed them and the time can be too long, or the time depends on the values, which are rearranged
+before each call: Triton's index selection scores near ties twice. The summary has both quantiles of every workload.
+Most of these are eager calls, whose pace the host sets. `large` rows are older than `starter` rows: since then the
+device waits 0.2 ms before each timed launch, in case the host is late.
 
 [starter.md](starter.md) has the commands."""
 
 
 def overview(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """For each definition: solutions, calls that passed, and the fastest solution of each kind of data."""
+    """Write a row per definition: solutions, passed calls, and the fastest solution of each kind of data."""
     lines = []
     for name in sorted({row["definition"] for row in rows}):
         own = [row for row in rows if row["definition"] == name]
@@ -236,7 +236,7 @@ def overview(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _fastest(name: str, rows: list[dict[str, Any]], data: str) -> tuple[str, str, str]:
-    """The fastest solution that passed all workloads of this kind, its time and its ratio to the floor."""
+    """Find the fastest solution that passed all workloads of this kind, its time and its ratio to the floor."""
     complete = [row for row in rows if row["data"] == data and row["passed"] == row["workloads"]]
     if not complete:
         return "-", "-", "-"
@@ -245,7 +245,7 @@ def _fastest(name: str, rows: list[dict[str, Any]], data: str) -> tuple[str, str
 
 
 def page(root: Path, rows: list[dict[str, Any]]) -> str:
-    """The text of docs/baselines.md."""
+    """Write docs/baselines.md."""
     devices = sorted({(row["device"], row["packages"]["torch"]) for row in rows})
     where = "; ".join(f"{device} with torch {version}" for device, version in devices)
     parts = [
@@ -262,7 +262,7 @@ def page(root: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def _failures(rows: list[dict[str, Any]]) -> list[str]:
-    """One line for each reason why a solution was not accepted."""
+    """Write a line per reason why a solution was not accepted."""
     found = {
         (row["solution"], case["status"], " ".join(case["detail"].split()))
         for row in rows

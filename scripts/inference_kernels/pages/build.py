@@ -1,7 +1,7 @@
-"""Generated documentation: one page for each definition, and the marked blocks of README.md.
+"""All generated documents: a page per definition, the marked blocks of README.md, the pages of the other modules.
 
-Sources: the definition's JSON and reference, its task, its workloads and capture records, and the hand-written
-notes in docs/notes/<op_type>.md (engine boundary, architectures, open doubts); the tables of licenses/.
+A definition's page is made of its JSON and reference, its task, its workloads and capture records, and the
+hand-written notes in docs/notes/<op_type>.md (engine boundary, architectures, open doubts).
 """
 
 import ast
@@ -14,7 +14,7 @@ from inference_kernels.core.errors import PackError
 from inference_kernels.core.files import read_text, write_text
 from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
 from inference_kernels.core.tasks import Task, read_task
-from inference_kernels.pages import baselines, captures, cli, gdn_numerics, judge, licences, performance
+from inference_kernels.pages import baselines, captures, cli, gdn_numerics, hostile, judge, licences, performance
 from inference_kernels.pages.discrimination import read_summary
 from inference_kernels.pages.markdown import table
 
@@ -23,7 +23,7 @@ BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def expected_documents(root: Path) -> dict[Path, str]:
-    """Every generated document and the text it should have."""
+    """Generate every document: path -> text."""
     records: dict[str, list[dict]] = {}
     for record in read_captures(root):
         records.setdefault(record["definition"], []).append(record)
@@ -42,12 +42,12 @@ def expected_documents(root: Path) -> dict[Path, str]:
         "baselines": table(baselines.OVERVIEW, baselines.overview(rows)),
     }
     documents[readme] = fill_blocks(read_text(readme), blocks, readme)
-    if (root / judge.CORPUS).exists():
-        documents[root / judge.HOSTILE_PAGE] = judge.hostile_page(root)
+    if (root / hostile.CORPUS).exists():
+        documents[root / hostile.PAGE] = hostile.hostile_page(root)
     if rows:
         documents[root / baselines.PAGE] = baselines.page(root, rows)
     if (root / judge.SUMMARY).exists():
-        documents[root / judge.PAGE] = judge.judge_page(root, rows, baselines.SUMMARY)
+        documents[root / judge.PAGE] = judge.judge_page(root)
     if (root / licences.WORKS).exists():
         documents |= licence_documents(root)
     if (root / "scripts").is_dir():
@@ -62,7 +62,7 @@ def expected_documents(root: Path) -> dict[Path, str]:
 
 
 def fill_blocks(text: str, blocks: dict[str, str], path: Path) -> str:
-    """Replace the content of every marked block; PackError for a block nobody generates."""
+    """Replace the content of every marked block; PackError for a block that is not among `blocks`."""
 
     def content(match: re.Match) -> str:
         if match[2] not in blocks:
@@ -93,7 +93,7 @@ def definitions_block(definitions: list[dict], records: dict[str, list[dict]]) -
 
 
 def licence_documents(root: Path) -> dict[Path, str]:
-    """The pages of licenses/; SchemaError for a name that no work answers to."""
+    """Generate the pages of licenses/; SchemaError for a name that no work has."""
     for error in licences.missing_works(root):
         raise error
     page, works = root / licences.PAGE, licences.read_works(root)
@@ -115,7 +115,7 @@ def licence_documents(root: Path) -> dict[Path, str]:
 
 
 def definition_page(root: Path, definition: dict, records: list[dict]) -> str:
-    """The page of one definition, as Markdown."""
+    """Write the page of one definition, as Markdown."""
     name = definition["name"]
     task = read_task(root, name)
     notes = root / "docs" / "notes" / f"{definition['op_type']}.md"
@@ -169,7 +169,7 @@ def contract(definition: dict) -> str:
 
 
 def reference_text(definition: dict) -> str:
-    """The docstring of the reference, and where its source lies."""
+    """Show the docstring of the reference, and link its source."""
     docstring = ast.get_docstring(ast.parse(definition["reference"])) or ""
     source = f"definitions/{definition['op_type']}/{definition['name']}.py"
     return f"Source: [`{source}`](../../{source})\n\n```text\n{docstring}\n```"
@@ -200,7 +200,7 @@ def workloads_text(root: Path, definition: dict, records: list[dict]) -> str:
 
 
 def discrimination_text(measured: dict) -> str:
-    """The wrong answers tried on the task's workloads, from the summary of scripts/check_tasks.py."""
+    """Describe the wrong answers tried on the task's workloads, from the summary of scripts/check_tasks.py."""
     used = ", ".join(f"{count} {kind}" for kind, count in measured["workloads"].items())
     rows = [
         [
@@ -248,12 +248,12 @@ def _workload_row(record: dict, axes: dict) -> list[Any]:
 
 
 def _general(adaptation: str) -> str:
-    """An adaptation without its numbers, so that those of many workloads become one line."""
+    """Strip an adaptation of its numbers, so that those of many workloads become one line."""
     return re.sub(r"\[[\d, ]+\]", "[...]", re.sub(r"\b\d+\b", "#", adaptation))
 
 
 def write_documents(root: Path) -> list[Path]:
-    """Write what differs and delete pages of unknown definitions; return the changed paths."""
+    """Write the documents that differ and delete pages of unknown definitions; return the changed paths."""
     documents = expected_documents(root)
     changed = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
     for path in changed:
@@ -265,6 +265,7 @@ def write_documents(root: Path) -> list[Path]:
 
 
 def document_differences(root: Path) -> list[PackError]:
+    """Report each document that differs from its generated text, and each page of an unknown definition."""
     documents = expected_documents(root)
     wrong = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
     return [

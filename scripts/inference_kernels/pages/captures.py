@@ -1,4 +1,4 @@
-"""docs/captures.md: what validated capture runs showed, call by call, from their committed summaries."""
+"""docs/captures.md: every call of the validated capture runs, from their committed summaries."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ summary is here."""
 
 
 def captures_page(root: Path) -> str:
-    """The page, as Markdown; sections of the summaries that exist."""
+    """Write the page, as Markdown, with a section per summary that exists."""
     parts = [INTRODUCTION]
     for name in SUMMARIES:
         path = root / FOLDER / f"{name}.json"

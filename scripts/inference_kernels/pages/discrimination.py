@@ -1,4 +1,4 @@
-"""Discrimination results as table rows, lines, counts, and the committed summary that the pages read."""
+"""Discrimination results as table rows, lines and counts, and the committed summary that the pages show."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ COLUMNS = ["definition", "trick", "workloads", "told apart", "largest share", "p
 
 
 def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
-    """One row for each definition and trick.
+    """Write a row per definition and trick.
 
     largest share: of matching elements, over the workloads, in the output where fewest match.
     passing alone: outputs that would pass in some workload if only they were judged.
@@ -44,7 +44,7 @@ def largest_share(trials: Iterable[Trial]) -> str:
 
 
 def troubles(measured: Iterable[Measured]) -> list[str]:
-    """Lines: what cannot be told apart, what was skipped, what went wrong."""
+    """Write the lines about answers not told apart, skipped workloads and errors."""
     lines = []
     for item in measured:
         for trial in item.trials:
@@ -73,7 +73,7 @@ def counts(measured: list[Measured]) -> dict[str, int]:
 
 
 def entry(measured: Measured) -> dict[str, Any]:
-    """What the summary keeps of one definition. Shares are rounded down, so that devices agree."""
+    """Reduce one definition's trials to its entry of the summary; shares are rounded down, so that devices agree."""
     classes = list(measured.workloads.values())
     return {
         "workloads": {name: classes.count(name) for name in sorted(set(classes))},
@@ -112,7 +112,7 @@ def _trick(name: str, trials: list[Trial]) -> dict[str, Any]:
 
 
 def read_summary(root: Path) -> dict[str, Any]:
-    """Entries by definition; none if nothing was measured yet."""
+    """Read the summary's entries by definition; none if nothing has been measured."""
     path = root / SUMMARY
     return read_json(path) if path.exists() else {}
 
@@ -120,8 +120,8 @@ def read_summary(root: Path) -> dict[str, Any]:
 def write_summary(root: Path, measured: list[Measured], known: dict[str, bool]) -> Path:
     """Merge into the committed summary and return its path.
 
-    known: name of each definition -> whether it has workloads. Entries of others are dropped; a definition of
-    which no workload could be measured here keeps its entry.
+    known: name of each definition -> whether it has workloads. Entries of other definitions are dropped; a
+    definition without a workload that could be measured here keeps its entry.
     """
     old = {name: value for name, value in read_summary(root).items() if known.get(name)}
     new = {item.definition: entry(item) for item in measured if item.trials}

@@ -1,6 +1,6 @@
-"""How far implementations of gated delta prefill are from a float64 recurrence: cases, measures, the page.
+"""docs/gdn_prefill_numerics.md: errors of gated delta prefill implementations against a float64 recurrence.
 
-benchmarks/gdn_prefill_numerics.py runs the cases on a GPU and writes SUMMARY; `numerics_page` shows it.
+Cases, measures and the page; benchmarks/gdn_prefill_numerics.py runs the cases on a GPU and writes SUMMARY.
 """
 
 import json
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 DEFINITION = "gdn_prefill_qk4_v8_d128_k_last"
 SUMMARY, PAGE = "results/summaries/gdn_prefill_numerics.json", "docs/gdn_prefill_numerics.md"
 HEADS, VALUE_HEADS, SIZE = 4, 8, 128
-# Elements pass a strict rule with |error| <= atol + rtol * |exact|; each tensor has the rule of its dtype.
+# The strict rule is |error| <= atol + rtol * |exact| with the tolerances of the tensor's dtype.
 STRICT = {"output": (0.005, 0.016), "new_state": (2e-5, 1e-4)}
-CONTEST = 0.01  # the task's: absolute or relative, with RELATIVE_FLOOR added to |exact|
+CONTEST = 0.01  # the task's rule: absolute or relative, with RELATIVE_FLOOR added to |exact|
 
 Inputs = dict[str, Any]
 
 
 def captured_workloads(root: Path) -> dict[str, Inputs]:
-    """The captured prefill calls whose tensors are here: uuid -> inputs by name, on the CPU."""
+    """Load the captured prefill calls whose tensors are here: UUID -> inputs by name, on the CPU."""
     from inference_kernels.core.replay import load_inputs
 
     definition = load_definition(root, DEFINITION)
@@ -45,10 +45,10 @@ def captured_workloads(root: Path) -> dict[str, Inputs]:
 
 
 def repeated(captured: Inputs, lengths: list[int]) -> Inputs:
-    """Longer sequences out of captured rows, every per-token input alike.
+    """Repeat captured rows to sequences of `lengths`, in all per-token inputs alike.
 
     Token t of all sequences is captured row t modulo the number of rows; sequence i starts from captured
-    state i modulo the captured sequences.
+    state i modulo the number of captured sequences.
     """
     import torch
 
@@ -59,11 +59,11 @@ def repeated(captured: Inputs, lengths: list[int]) -> Inputs:
 
 
 def synthetic(lengths: list[int], decay: float, shared: float, seed: int) -> Inputs:
-    """Random numbers from a fixed seed, labelled synthetic wherever they appear; no data of this repository.
+    """Draw inputs from a fixed seed; they are labelled synthetic wherever they appear and are no data of the dataset.
 
-    decay: median over tokens of each head's decay, with a spread of the gate of 0.5. shared: part that all
-    keys have in common, 0 for independent ones. v has deviation 1, the first states 0.1; q and k are
-    normalised to BF16.
+    decay: median over tokens of each head's decay; the gate has a standard deviation of 0.5. shared: the part that
+    all keys have in common, 0 for independent keys. v has a standard deviation of 1, the first states of 0.1; q and k
+    are normalised and rounded to BF16.
     """
     import torch
     from torch.nn.functional import normalize
@@ -98,7 +98,7 @@ def offsets(lengths: list[int]) -> "torch.Tensor":
 
 
 def decays(inputs: Inputs) -> "torch.Tensor":
-    """Decay of each token and value head, float64."""
+    """Compute the decay of each token and value head [tokens, value heads], in float64."""
     import torch
 
     step = torch.nn.functional.softplus(inputs["a"].double() + inputs["dt_bias"].double())
@@ -106,7 +106,7 @@ def decays(inputs: Inputs) -> "torch.Tensor":
 
 
 def exact(inputs: Inputs) -> dict[str, "torch.Tensor"]:
-    """The recurrence in float64, all sequences one token at a time together; they have at least one token."""
+    """Run the recurrence in float64, one token of every sequence at a time; each sequence has at least one token."""
     import torch
 
     values, state = inputs["v"].double(), inputs["state"].double().clone()
@@ -129,10 +129,11 @@ def exact(inputs: Inputs) -> dict[str, "torch.Tensor"]:
 
 
 def measure(name: str, actual: "torch.Tensor", expected: "torch.Tensor") -> dict[str, Any]:
-    """Errors of one output against float64 values; heads are axis 1. Shares are of elements."""
+    """Measure the errors of one output against float64 values; heads are axis 1, shares are of elements."""
     finite, size = actual.isfinite(), expected.abs()
-    error = (actual.double().where(finite, 0.0) - expected).abs()  # a non-finite element counts as zero here,
-    atol, rtol = STRICT[name]  # and passes no rule
+    # A non-finite element counts as zero in the error, and passes no rule.
+    error = (actual.double().where(finite, 0.0) - expected).abs()
+    atol, rtol = STRICT[name]
     strict = finite & (error <= atol + rtol * size)
     contest = finite & ((error <= CONTEST) | (error / (size + RELATIVE_FLOOR) <= CONTEST))
     axes = [axis for axis in range(expected.dim()) if axis != 1]
@@ -150,7 +151,7 @@ def measure(name: str, actual: "torch.Tensor", expected: "torch.Tensor") -> dict
 
 
 def numerics_page(root: Path) -> str:
-    """The text of PAGE from SUMMARY."""
+    """Write PAGE from SUMMARY."""
     summary = read_json(root / SUMMARY)
     cases, software = summary["cases"], summary["environment"]
     least = min(outputs["output"]["error_over_rms"] for case in cases for outputs in case["results"].values())
@@ -170,18 +171,18 @@ def numerics_page(root: Path) -> str:
 def _introduction(environment: dict[str, str], least: float) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment.items())
     return f"""Generated by `python scripts/build_docs.py` from `{SUMMARY}`, which
-`benchmarks/gdn_prefill_numerics.py` measured. Truth is the recurrence in float64 on the same inputs. Measured
-with: {versions}.
+`benchmarks/gdn_prefill_numerics.py` measured. The exact values are those of the recurrence in float64 on the
+same inputs. Measured with: {versions}.
 
-Cases: `captured` are the captured calls of this repository as they are; `captured rows` repeat the rows of
-one of them in order, all per-token inputs alike, to reach other lengths and counts. Both come from runs of
+Cases: `captured` are the captured calls of this repository, unchanged; `captured rows` repeat the rows of
+one of them in order, in all per-token inputs alike, to reach other lengths and counts. Both come from runs of
 an untrained model. `synthetic` are random numbers, for decays and keys that no capture has.
 
 Strict rule: error <= atol + rtol * size, with (atol, rtol) {STRICT["output"]} for the output and
 {STRICT["new_state"]} for the state. Contest rule: error <= {CONTEST}, or error <= {CONTEST} * size.
-Shares are of elements; the last column is what an answer of zeros would pass. Error over rms is the rms of
-the error over that of the exact values, of all heads or of the worst one; {least:.1e} is the least in any
-output here, as they are rounded to BF16."""
+Shares are of elements; the last column is the share that passes with an answer of zeros. Error over rms is the
+rms of the error over the rms of the exact values, for all heads or for the worst one; the smallest of any output
+here is {least:.1e}, because outputs are rounded to BF16."""
 
 
 def _verdicts(cases: list[dict]) -> str:
@@ -262,7 +263,7 @@ def _share(value: float) -> str:
 
 
 def summary_text(cases: list[dict], groups: dict[str, str], environment: dict[str, str]) -> str:
-    """The text of SUMMARY: environment, groups (name -> title), cases."""
+    """Format SUMMARY: environment, groups (name -> title), cases; floats with four digits."""
     rounded = json.loads(
         json.dumps({"environment": environment, "groups": groups, "cases": cases}),
         parse_float=lambda text: float(f"{float(text):.4g}"),

@@ -1,11 +1,11 @@
-"""Markdown that the generated documents share."""
+"""Markdown shared by the generated documents."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 def table(header: list[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table; `|` inside cells is escaped."""
+    """Write a table; `|` inside cells is escaped."""
 
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"

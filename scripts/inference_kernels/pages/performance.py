@@ -1,4 +1,4 @@
-"""docs/performance.md: what the tools take at the size of the published dataset, from results/summaries."""
+"""docs/performance.md: time and memory of the tools at the size of the published dataset, from results/summaries."""
 
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ python benchmarks/bench_resume.py
 ```
 
 on {machine}. The trees are generated
-(`benchmarks/generated_release.py`): all records are valid, the tensors mean nothing. Wall time on a shared
-machine depends on what else runs; *load* is the load average just before, and processor time is the figure to
+(`benchmarks/generated_release.py`): all records are valid, the tensors are meaningless. Wall time on a shared
+machine depends on its other work; *load* is the load average just before, and processor time is the figure to
 compare. Peak memory is the resident set of the largest process.
 
 - `check`: `check_workload_inputs.py`: schemas, headers, hashes, constraints that read tensors.
-- `bare hashlib loop`, `sha256sum`: read and hash the same files, one worker a core, nothing else.
+- `bare hashlib loop`, `sha256sum`: read and hash the same files, one worker per core, nothing else.
 - `flashinfer-bench loader`: `TraceSet.from_path` and its `load_safetensors` for each workload. It hashes
   nothing, reads no outputs, and without a GPU only maps the files into memory.
 - `plot`, `explorer`, `diff` (against a release with half the workloads), `check of pointers` (a clone without
@@ -41,7 +41,7 @@ compare. Peak memory is the resident set of the largest process.
 
 
 def performance_page(root: Path) -> str:
-    """The page, as Markdown."""
+    """Write the page, as Markdown."""
     found = read_object(root / SUMMARY)
     machine = found["machine"]
     words = (
@@ -72,8 +72,8 @@ def performance_page(root: Path) -> str:
 RESUME = """## Interrupted and run again
 
 Each command was stopped at growing shares of its time, by SIGINT (exit code 130, one line; -2 before it has
-begun) and SIGKILL (-9) in turn, and run again until it ended by itself (0). *identical*: the tree is byte for
-byte that of a run nobody stopped. `import` and `materialize` keep the tensors that were complete; `check`
+begun) and SIGKILL (-9) alternately, and run again until it ended by itself (0). *identical*: the tree equals that
+of an undisturbed run byte for byte. `import` and `materialize` keep the tensors that were complete; `check`
 writes nothing and starts again."""
 
 
@@ -93,14 +93,14 @@ def _measured(rows: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _growth(rows: list[dict[str, Any]]) -> str:
-    """Processor time a GB at the smallest and the largest size, for what reads all bytes; and memory."""
+    """Compare processor time per GB and memory at the smallest and the largest size, for tools that read all bytes."""
     lines = []
     for name in HASHING:
         measured = [(row["bytes"] / 1e9, row["tools"][name]) for row in rows if name in row["tools"]]
         if len(measured) > 1:
             (small, first), (large, last) = measured[0], measured[-1]
             lines.append(
-                f"- `{name}`: {first['cpu_seconds'] / small:.2f} processor seconds a GB at "
+                f"- `{name}`: {first['cpu_seconds'] / small:.2f} processor seconds per GB at "
                 f"{small:.0f} GB, {last['cpu_seconds'] / large:.2f} at {large:.0f} GB; peak memory "
                 f"{first['peak_mb']} and {last['peak_mb']} MB."
             )
@@ -113,7 +113,7 @@ def _growth(rows: list[dict[str, Any]]) -> str:
 
 
 def _slope(rows: list[dict[str, Any]], name: str) -> float | None:
-    """MB of peak memory for each further 1,000 workloads; None if measured at one size only."""
+    """Compute MB of peak memory per further 1,000 workloads; None if measured at one size only."""
     measured = [(row["workloads"], row["tools"][name]["peak_mb"]) for row in rows if name in row["tools"]]
     (first, low), (last, high) = (measured or [(0, 0)])[0], (measured or [(0, 0)])[-1]
     return (high - low) / (last - first) * 1000 if last > first else None

@@ -1,4 +1,7 @@
-"""Source code with marks for colours; the page makes the elements, so no markup is made of sources here."""
+"""Highlighted source code and recoloured figures for the explorer.
+
+Sources get marks for colours; the page makes the elements, so no markup is made of sources here.
+"""
 
 import importlib.util
 import re
@@ -11,7 +14,7 @@ from inference_kernels.core.files import read_text
 from inference_kernels.pages.figures.canvas import CLASS_COLOURS, INK, INSTALL, MUTED, PAPER, RULE, SHADE
 from inference_kernels.pages.figures.write import SHAPES
 
-# The first that a token's type falls under decides; everything else is plain (`.`).
+# The first entry that a token's type falls under decides; everything else is plain (`.`).
 LETTERS = (
     ("Token.Comment", "c"),
     ("Token.Literal.String", "s"),
@@ -24,10 +27,23 @@ LETTERS = (
     ("Token.Name.Builtin", "b"),
 )
 PLAIN = "."
+FIGURES = Path("docs", "figures")
+TITLE = re.compile(r"<title>([^<]*)</title>")
+# Colours on a dark page, as in the page's style sheet.
+DARK = {
+    PAPER: "#161b22",
+    INK: "#e6edf3",
+    MUTED: "#a3adb8",
+    RULE: "#39424d",
+    SHADE: "#1d242d",
+    CLASS_COLOURS["published"]: "#58a6ff",
+    CLASS_COLOURS["contest"]: "#f0a83c",
+    CLASS_COLOURS["seeded"]: "#3fc79a",
+}
 
 
 def highlighted(path: str, text: str) -> dict[str, Any]:
-    """{path, text, marks}; marks are runs such as `6k7.`: length in UTF-16 units, letter of LETTERS."""
+    """Mark a source: {path, text, marks}; marks are runs of length in UTF-16 units and letter, such as `6k7.`."""
     runs: list[list] = []
     for _, kind, value in _lexer(path).get_tokens_unprocessed(text):
         letter = PLAIN if value.isspace() else _letter(str(kind))
@@ -39,14 +55,14 @@ def highlighted(path: str, text: str) -> dict[str, Any]:
 
 
 def require_pygments() -> None:
-    """EnvironmentMissing if Pygments is absent."""
+    """Raise EnvironmentMissing if Pygments is absent."""
     if importlib.util.find_spec("pygments") is None:
         missing = missing_package("pygments")
         raise EnvironmentMissing(expected=missing.expected, found=missing.found, where=missing.where, remedy=INSTALL)
 
 
 def _lexer(path: str) -> Any:
-    """By the file's name; plain text if nothing is known about it."""
+    """Choose the lexer by the file's name; plain text for unknown names."""
     from pygments.lexers import get_lexer_for_filename
     from pygments.lexers.special import TextLexer
     from pygments.util import ClassNotFound
@@ -66,33 +82,14 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-FIGURES = Path("docs", "figures")
-
-
-# Colours on a dark page; the style sheet of the page has the same.
-DARK = {
-    PAPER: "#161b22",
-    INK: "#e6edf3",
-    MUTED: "#a3adb8",
-    RULE: "#39424d",
-    SHADE: "#1d242d",
-    CLASS_COLOURS["published"]: "#58a6ff",
-    CLASS_COLOURS["contest"]: "#f0a83c",
-    CLASS_COLOURS["seeded"]: "#3fc79a",
-}
-
-
-TITLE = re.compile(r"<title>([^<]*)</title>")
-
-
 def shapes_image(root: Path, definition: str) -> str | None:
-    """The histogram of a definition; None if it was not drawn."""
+    """Read the histogram of a definition; None if it was not drawn."""
     path = root / FIGURES / SHAPES / f"{definition}.svg"
     return both_schemes(read_text(path)) if path.exists() else None
 
 
 def named_figures(root: Path) -> list[dict[str, str]]:
-    """{title, svg} of every figure over all definitions."""
+    """Read {title, svg} of every figure over all definitions."""
     texts = [(path.stem, read_text(path)) for path in sorted((root / FIGURES).glob("*.svg"))]
     return [
         {"title": found[1] if (found := TITLE.search(text)) else stem, "svg": both_schemes(text)}
@@ -101,7 +98,7 @@ def named_figures(root: Path) -> list[dict[str, str]]:
 
 
 def both_schemes(svg: str) -> str:
-    """`svg` with a style that recolours it where the page is dark."""
+    """Add a style that recolours `svg` where the page is dark."""
     rules = "".join(
         f'[style*="{kind}: {light}"]{{{kind}:{dark} !important}}'
         for light, dark in DARK.items()

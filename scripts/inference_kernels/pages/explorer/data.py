@@ -1,7 +1,7 @@
-"""What the explorer shows, as one JSON value. No tensor file is opened.
+"""The explorer's data as one JSON value. No tensor file is opened.
 
-Parts of receipts that many workloads share (model, engine, hardware, request, adaptations, criterion) stand
-once in `pool`, and the workloads hold their numbers there.
+Parts of records that many workloads share (model, engine, hardware, request, adaptations, criterion) are in
+`pool` once, and the workloads refer to them by number.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from inference_kernels.pages.figures.data import histogram, summary
 
 REMEDY = "run: python scripts/check_workload_inputs.py"
 CONTEST_TARGET = 154
-# Of a measured baseline's keys those that the page shows.
+# The keys of a measured baseline that the page shows.
 SHOWN = (
     "definition",
     "solution",
@@ -34,20 +34,20 @@ SHOWN = (
     "unsteady",
 )
 SHARED = ("model", "engine", "hardware", "request", "adaptations")
-# What a solution for `cuda`, whatever the architecture, is offered under; and the order of all.
+# The architectures of a solution for `cuda`, and the order of all.
 GPU_ARCHITECTURES = ("sm_90", "sm_100")
 ORDER = ("cpu", *GPU_ARCHITECTURES)
 
 
 class Pool:
-    """Values that occur often, each once."""
+    """Values that occur often, each stored once."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.numbers: dict[str, int] = {}
 
     def number(self, value: Any) -> int:
-        """The place of `value` in `values`."""
+        """Look up the position of `value` in `values`; a new value is added."""
         place = self.numbers.setdefault(canonical_json(value), len(self.values))
         if place == len(self.values):
             self.values.append(value)
@@ -55,7 +55,7 @@ class Pool:
 
 
 def explorer_data(root: Path) -> dict[str, Any]:
-    """SchemaError for the first definition, task, workload, receipt, solution or result that is malformed."""
+    """Collect all data; SchemaError for the first malformed definition, task, workload, record, solution or result."""
     records: dict[str, list[dict]] = {}
     for record in read_captures(root):
         records.setdefault(record["definition"], []).append(record)
@@ -69,7 +69,7 @@ def explorer_data(root: Path) -> dict[str, Any]:
         workloads += _workloads(calls, mine, pool)
     if records:
         raise SchemaError(
-            expected="receipts of known definitions",
+            expected="records of known definitions",
             found=min(records),
             where=str(root / "captures.jsonl"),
             remedy=REMEDY,
@@ -96,7 +96,7 @@ def _sound(kind: str, path: Path) -> dict[str, Any]:
 
 
 def _definition(root: Path, definition: dict, calls: list[dict], records: list[dict]) -> dict[str, Any]:
-    """The definition with its reference marked for colours, its task and its histogram."""
+    """Describe a definition, with its highlighted reference, its task and its histogram."""
     name, op_type = definition["name"], definition["op_type"]
     read_task(root, name)
     kept = {key: definition.get(key) or [] for key in ("description", "tags", "constraints")}
@@ -114,16 +114,16 @@ def _definition(root: Path, definition: dict, calls: list[dict], records: list[d
 
 
 def _pairs(group: dict[str, dict]) -> list[dict]:
-    """A list, which keeps the order also of names that look like numbers to JavaScript."""
+    """Turn a group into a list: JavaScript objects reorder names that look like numbers."""
     return [{"name": name} | item for name, item in group.items()]
 
 
 def _workloads(calls: list[dict], records: list[dict], pool: Pool) -> list[dict]:
-    """One object a workload: its axes and inputs, and its receipt with shared parts by number."""
-    receipts = {record["workload"]: record for record in records}
-    rows = [_workload(call, receipts.pop(call["uuid"]), pool) for call in calls]
-    if receipts:
-        raise SchemaError(expected="a workload for each receipt", found="none", where=min(receipts), remedy=REMEDY)
+    """Describe each workload: its axes and inputs, and its record with shared parts by number."""
+    by_uuid = {record["workload"]: record for record in records}
+    rows = [_workload(call, by_uuid.pop(call["uuid"]), pool) for call in calls]
+    if by_uuid:
+        raise SchemaError(expected="a workload for each record", found="none", where=min(by_uuid), remedy=REMEDY)
     return rows
 
 
@@ -142,7 +142,7 @@ def _workload(call: dict, record: dict, pool: Pool) -> dict[str, Any]:
 
 
 def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
-    """Every solution, its sources marked for colours, with the architectures it is written for."""
+    """Describe every solution, with its highlighted sources and the architectures it is written for."""
     rows = []
     for path in solution_files(root):
         solution = _sound("solution", path)
@@ -161,7 +161,7 @@ def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
 
 
 def architectures(targets: list[str]) -> list[str]:
-    """`target_hardware` with `cuda` spelt out, each once, the known ones first."""
+    """Expand `cuda` in `target_hardware`, and list each architecture once, known ones first."""
     names = {
         name for target in map(str.lower, targets) for name in (GPU_ARCHITECTURES if target == "cuda" else (target,))
     }
@@ -169,7 +169,7 @@ def architectures(targets: list[str]) -> list[str]:
 
 
 def results(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
-    """The measured baselines, reduced to SHOWN; none if they were not measured."""
+    """Read the measured baselines, reduced to SHOWN; none without a summary."""
     rows = read_rows(root)
     for row in rows:
         if row["definition"] not in definitions:

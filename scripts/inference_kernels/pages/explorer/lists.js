@@ -14,7 +14,7 @@ function frontPage(state) {
         "p",
         { class: "lead" },
         "Each definition is a kernel to write: a contract, a PyTorch reference, a tolerance, ",
-        "and captured calls with a receipt that says where every byte came from.",
+        "and captured calls with a record that says where every byte came from.",
       ),
       h(
         "ul",
@@ -181,7 +181,7 @@ const workloadList = (state) => [
   h(
     "p",
     { class: "lead" },
-    "One captured call of an engine each: its inputs, the engine's outputs, and the receipt.",
+    "One captured call of an engine each: its inputs, the engine's outputs, and the capture record.",
   ),
   listOf("workloads", state, SORTS, data.workloads, (items) =>
     longTable("Workloads", workloadColumns(true), items),

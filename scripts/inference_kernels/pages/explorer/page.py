@@ -1,7 +1,7 @@
 """The explorer as one HTML file: template, style, script and data. The same data give the same bytes.
 
-Nothing in the data can become markup or code: it travels as escaped JSON, the script writes it as text only,
-figures are shown as images, and the page's own policy runs no script but this one and loads nothing.
+Data cannot become markup or code: it is embedded as escaped JSON, the script writes it as text only, figures are
+shown as images, and the page's policy runs no other script and loads nothing.
 """
 
 import base64
@@ -25,7 +25,7 @@ SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page_text(root: Path) -> str:
-    """The whole page of the dataset at `root`; SchemaError for data that the page cannot show."""
+    """Write the whole page of the dataset at `root`; SchemaError for data that the page cannot show."""
     style = read_text(FOLDER / STYLE)
     parts = "\n".join(read_text(FOLDER / name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{parts}\n}})();\n'
@@ -45,12 +45,12 @@ def page_text(root: Path) -> str:
 
 
 def _source(text: str) -> str:
-    """The policy's name of an inline element with exactly this text (CSP level 3, section 2.3.1)."""
+    """Name an inline element with exactly this text for the policy (CSP level 3, section 2.3.1)."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def script_json(value: Any) -> str:
-    """ASCII JSON without a character that could end or open a script element or a comment."""
+    """Write ASCII JSON without characters that could end or open a script element or a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -62,7 +62,7 @@ def write_page(root: Path, output: Path) -> None:
 
 
 def page_difference(root: Path, output: Path) -> PackError | None:
-    """None if `output` is the page of `root`."""
+    """Compare `output` with the page of `root`; None if they are equal."""
     if output.exists() and read_text(output) == page_text(root):
         return None
     return PackError(

@@ -1,8 +1,7 @@
 """A page measured in CSS pixels that Matplotlib draws to the same SVG bytes every time.
 
-The same bytes need the Matplotlib of requirements/plot.txt. Everything else that could differ is fixed here:
-no date, a constant salt for ids, the default style, the fonts that Matplotlib brings along, and texts written
-as outlines.
+The bytes depend on the Matplotlib of requirements/plot.txt. Everything else that could differ is fixed here:
+no date, a constant salt for ids, the default style, Matplotlib's own fonts, and texts written as outlines.
 """
 
 import io
@@ -17,7 +16,7 @@ from inference_kernels.core.errors import EnvironmentMissing, missing_package
 MATPLOTLIB = "3.11.2"
 INSTALL = "python -m pip install --require-hashes -r requirements/plot.txt (the extra `plot`)"
 WIDTH, MARGIN, LINE = 840, 20, 18
-# Sizes in CSS pixels: 96 an inch, where Matplotlib's points are 72 an inch.
+# Sizes are in CSS pixels, 96 per inch; Matplotlib's points are 72 per inch.
 PIXELS, POINTS = 96, 0.75
 FONTS = {"plain": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf", "mono": "DejaVuSansMono.ttf"}
 # Width of every character of the monospaced font, as a share of its size.
@@ -28,7 +27,7 @@ SETTINGS = {"svg.hashsalt": "inference-kernels", "svg.fonttype": "path"}
 
 
 def require_matplotlib(exact: bool) -> None:
-    """EnvironmentMissing if Matplotlib is absent or, where `exact`, another version than the pinned one."""
+    """Raise EnvironmentMissing if Matplotlib is absent or, with `exact`, not the pinned version."""
     try:
         found = metadata.version("matplotlib")
     except metadata.PackageNotFoundError as error:
@@ -46,7 +45,7 @@ def require_matplotlib(exact: bool) -> None:
 
 
 def render(title: str, height: int, draw: Callable[["Canvas"], None]) -> bytes:
-    """The SVG of a page `height` pixels high that `draw` fills, whatever the local Matplotlib settings."""
+    """Draw a page of `height` pixels with `draw` and return its SVG, independently of local Matplotlib settings."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -58,7 +57,7 @@ def render(title: str, height: int, draw: Callable[["Canvas"], None]) -> bytes:
 
 
 class Canvas:
-    """Texts, boxes, lines and dots at pixel positions from the upper left corner; later ones lie above."""
+    """A page of texts, boxes, lines and dots at pixel positions from the upper left corner; later ones lie above."""
 
     def __init__(self, height: int):
         from matplotlib import get_data_path
@@ -81,7 +80,7 @@ class Canvas:
         colour: str = INK,
         align: str = "left",
     ) -> None:
-        """`text` with its baseline at `y`; `size` in pixels. `$` is an ordinary character."""
+        """Draw `text` with its baseline at `y`; `size` in pixels. `$` is an ordinary character."""
         from matplotlib.font_manager import FontProperties
 
         self.axes.text(
@@ -115,7 +114,7 @@ class Canvas:
         )
 
     def dots(self, xs: Sequence[float], y: float, colour: str) -> None:
-        """Translucent, so that dots upon each other look darker."""
+        """Draw translucent dots, so that overlapping ones look darker."""
         self.axes.plot(
             xs,
             [y] * len(xs),
@@ -143,7 +142,7 @@ def heading(canvas: Canvas, title: str, lines: list[str]) -> None:
 
 
 def legend(canvas: Canvas, y: float, counts: dict[str, int]) -> None:
-    """All classes with their colours and numbers of workloads, also the empty ones."""
+    """Draw all classes, also empty ones, with their colours and numbers of workloads."""
     x = MARGIN
     for name, colour in CLASS_COLOURS.items():
         label = f"{name} {counts[name]:,}"
@@ -153,7 +152,7 @@ def legend(canvas: Canvas, y: float, counts: dict[str, int]) -> None:
 
 
 def stripes(canvas: Canvas, groups: list[str], top: float, row: float) -> None:
-    """A light background behind the rows of every other group, from margin to margin."""
+    """Draw a light background behind the rows of every other group, from margin to margin."""
     order = list(dict.fromkeys(groups))
     for number, group in enumerate(groups):
         if order.index(group) % 2 == 0:
@@ -161,7 +160,7 @@ def stripes(canvas: Canvas, groups: list[str], top: float, row: float) -> None:
 
 
 def scale(canvas: Canvas, marks: dict[float, str], top: float, bottom: float) -> None:
-    """Vertical lines from `top` to `bottom` at the positions of `marks`, with their labels above."""
+    """Draw vertical lines from `top` to `bottom` at the positions of `marks`, with their labels above."""
     for x, label in marks.items():
         canvas.line([x, x], [top, bottom])
         canvas.text(x, top - 6, label, 11, colour=MUTED, align="center")

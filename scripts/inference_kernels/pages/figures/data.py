@@ -1,6 +1,6 @@
-"""What the figures show: counts by exact shape, tolerance used by output, ranges by input.
+"""The data of the figures: counts by exact shape, tolerance used by output, ranges by input.
 
-Read from definitions, workloads and capture records; no tensor file is opened.
+They come from definitions, workloads and capture records; no tensor file is opened.
 """
 
 import math
@@ -14,7 +14,7 @@ from inference_kernels.core.definitions import const_axes, definition_files, rea
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.records import CLASSES, read_captures, read_workloads
 
-# Values closer to zero than this share the linear middle of a range axis.
+# Values closer to zero lie on the linear middle part of a range axis.
 NEAR_ZERO = 0.01
 NO_WORKLOADS = "no workloads in this repository"
 
@@ -44,7 +44,7 @@ class Histogram:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Workloads by class; all classes are named, also those without workloads."""
+        """Workloads by class, for all classes."""
         return {name: sum(item.counts[name] for item in self.combinations) for name in CLASSES}
 
 
@@ -53,7 +53,7 @@ class ErrorRow:
     """One output of a definition, over its workloads.
 
     used: by class, the tolerance that each workload's replay used (1.0 = at the limit).
-    without_outputs: workloads that brought no engine output to compare with.
+    without_outputs: workloads without an engine output to compare with.
     unmeasured: replays without a figure.
     """
 
@@ -64,13 +64,13 @@ class ErrorRow:
 
     @property
     def note(self) -> str:
-        """Why there is nothing to draw, in words; empty if there is something."""
+        """The reason why there is nothing to draw, in words; empty if there is something."""
         return "" if any(self.used.values()) else left_out([self]) or "no workloads"
 
 
 @dataclass(frozen=True)
 class RangeRow:
-    """One tensor input in one class, over its workloads; low and high are None if nothing was finite."""
+    """One tensor input in one class, over its workloads; low and high are None without finite elements."""
 
     tensor: str
     dtype: str
@@ -89,7 +89,7 @@ class DefinitionFigures:
 
 
 def read_figures(root: Path) -> list[DefinitionFigures]:
-    """The figures of every definition, in the order of their files."""
+    """Read the figures of every definition, in the order of their files."""
     records: dict[str, list[dict]] = {}
     for record in read_captures(root):
         records.setdefault(record["definition"], []).append(record)
@@ -106,9 +106,9 @@ def _figures(root: Path, definition: dict, records: list[dict]) -> DefinitionFig
 
 
 def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> Histogram:
-    """Workloads counted by the exact sizes of the variable axes, smallest first, axis by axis.
+    """Count workloads by the exact sizes of the variable axes, smallest first, axis by axis.
 
-    SchemaError for a workload without receipt: its class is not known.
+    SchemaError for a workload without a capture record, which gives its class.
     """
     classes = {record["workload"]: record["class"] for record in records}
     axes = var_axes(definition)
@@ -117,7 +117,7 @@ def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> H
         data_class = classes.get(workload["uuid"])
         if data_class is None:
             raise SchemaError(
-                expected="a receipt in captures.jsonl",
+                expected="a record in captures.jsonl",
                 found="none",
                 where=workload["uuid"],
                 remedy="run: python scripts/check_workload_inputs.py",
@@ -129,7 +129,7 @@ def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> H
 
 
 def shape_table(shapes: Histogram) -> tuple[str, list[str]]:
-    """Header and one label for each combination, as columns of equal width for a monospaced font."""
+    """Write a header and a label per combination, in columns of equal width for a monospaced font."""
     columns = [
         [axis, *(str(item.sizes[place]) for item in shapes.combinations)] for place, axis in enumerate(shapes.axes)
     ]
@@ -139,7 +139,7 @@ def shape_table(shapes: Histogram) -> tuple[str, list[str]]:
 
 
 def summary(shapes: Histogram) -> str:
-    """How many workloads and combinations, in words."""
+    """Count workloads and combinations, in words."""
     axes = ", ".join(shapes.axes) or "none"
     if not shapes.combinations:
         return f"variable axes: {axes}"
@@ -157,7 +157,7 @@ def class_totals(every: list[DefinitionFigures]) -> dict[str, int]:
 
 
 def error_rows(definition: dict, records: list[dict]) -> list[ErrorRow]:
-    """One row for each output. Replays of workloads without engine outputs are counted and not drawn."""
+    """Collect a row per output; replays of workloads without engine outputs are counted and not drawn."""
     compared = [record for record in records if record["outputs"]]
     rows = []
     for output in definition["outputs"]:
@@ -169,7 +169,7 @@ def error_rows(definition: dict, records: list[dict]) -> list[ErrorRow]:
 
 
 def left_out(rows: list[ErrorRow]) -> str:
-    """How many replays of these rows have no tolerance used, and why, in words; empty if there are none."""
+    """Count the replays of these rows without a tolerance used, by reason, in words; empty if there are none."""
     counts = {
         "without engine outputs": sum(row.without_outputs for row in rows),
         "not measured": sum(row.unmeasured for row in rows),
@@ -182,7 +182,7 @@ def _used(record: dict, output: str) -> float | None:
 
 
 def range_rows(definition: dict, records: list[dict]) -> list[RangeRow]:
-    """One row for each tensor input and class that has statistics; scalar inputs have none."""
+    """Collect a row per tensor input and class with statistics; scalar inputs have none."""
     return [
         _range_row(tensor, spec["dtype"], data_class, found)
         for tensor, spec in tensor_inputs(definition)
@@ -214,11 +214,11 @@ def _range_row(tensor: str, dtype: str, data_class: str, found: list[dict]) -> R
 
 
 def signed_log(value: float) -> float:
-    """Decades beyond NEAR_ZERO, sign kept, linear below: 0 -> 0, NEAR_ZERO -> 1, 10 * NEAR_ZERO -> 2."""
+    """Count decades beyond NEAR_ZERO with the sign, linearly below: 0 -> 0, NEAR_ZERO -> 1, 10 * NEAR_ZERO -> 2."""
     size = abs(value) / NEAR_ZERO
     return math.copysign(size if size < 1 else 1 + math.log10(size), value)
 
 
 def decades(values: list[float]) -> int:
-    """Decades that a range axis needs on each side of zero, as `signed_log` counts them; at least 1."""
+    """Count the decades that a range axis needs on each side of zero, as in `signed_log`; at least 1."""
     return max([1, *(math.ceil(abs(signed_log(value))) for value in values)])

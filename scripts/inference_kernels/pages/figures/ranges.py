@@ -32,7 +32,7 @@ ZEROS, ZEROS_WIDTH = 690, 112
 
 
 @dataclass(frozen=True)
-class Entry:
+class RangeEntry:
     """One line of the figure: a definition's name, or one of its inputs."""
 
     definition: str
@@ -41,7 +41,8 @@ class Entry:
 
 
 def ranges_figure(every: list[DefinitionFigures]) -> bytes:
-    entries = figure_entries(every)
+    """Draw each tensor input's range and shares of zeros, by class."""
+    entries = range_entries(every)
     rows = [entry.row for entry in entries if entry.row]
     side = decades([value for row in rows for value in (row.low, row.high) if value is not None])
     bottom = TOP + LINE * len(entries)
@@ -70,16 +71,16 @@ def ranges_figure(every: list[DefinitionFigures]) -> bytes:
     return render("Ranges and zeros of each input", bottom + 16, draw)
 
 
-def figure_entries(every: list[DefinitionFigures]) -> list[Entry]:
+def range_entries(every: list[DefinitionFigures]) -> list[RangeEntry]:
     entries = []
     for item in every:
         name = item.histogram.definition
-        entries += [Entry(name, None, not item.ranges), *(Entry(name, row) for row in item.ranges)]
+        entries += [RangeEntry(name, None, not item.ranges), *(RangeEntry(name, row) for row in item.ranges)]
     return entries
 
 
 def range_marks(side: int) -> dict[int, str]:
-    """Labels of a range axis with `side` decades each way: zero, the outermost and every second inwards."""
+    """Label a range axis with `side` decades each way: zero, the outermost decade and every second one inwards."""
     powers = range(side, 0, -2)
     return {0: "0"} | {
         sign * power: f"{sign * NEAR_ZERO * 10 ** (power - 1):g}" for power in powers for sign in (-1, 1)
@@ -87,7 +88,7 @@ def range_marks(side: int) -> dict[int, str]:
 
 
 def number_text(value: float | None) -> str:
-    """Integers whole, others with four digits."""
+    """Format integers whole, other numbers with four digits."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
@@ -110,7 +111,7 @@ def _scales(canvas: Canvas, side: int, bottom: float) -> None:
 
 
 def _input(canvas: Canvas, row: RangeRow, y: float, side: int) -> None:
-    """Name, dtype, numbers; a bar from the smallest to the largest element; a dot for each share of zeros."""
+    """Draw name, dtype, numbers, a bar from the smallest to the largest element, and a dot per share of zeros."""
     colour, middle = CLASS_COLOURS[row.data_class], y + LINE / 2
     canvas.text(MARGIN + 12, y + 13, row.tensor, 11, "mono")
     canvas.text(MARGIN + 122, y + 13, row.dtype, 11, colour=MUTED)

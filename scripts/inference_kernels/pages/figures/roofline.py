@@ -1,7 +1,7 @@
 """The roofline of the measured baselines: the fastest solution of each definition under the device's measured peaks.
 
-Operations and bytes are those of the judge's floor (lower bounds, see judge/floor.py), so that a dot on the roof is
-a call that takes the least possible time.
+Operations and bytes are the lower bounds of the judge's floor (judge/floor.py), so a dot on the roof is a call that
+takes the least possible time.
 """
 
 import math
@@ -12,13 +12,13 @@ from inference_kernels.pages.figures.canvas import INK, LINE, MARGIN, MUTED, RUL
 
 LEFT, RIGHT, TOP, HEIGHT = 70, WIDTH - MARGIN, 92, 330
 COMPUTE, MEMORY = "#0072b2", "#d98200"
-# Data that fills a GPU, where a definition has any; the committed workloads are small on purpose.
+# Data that fills a GPU, where a definition has any; the committed workloads are deliberately small.
 PREFERRED = ("large", "starter")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One workload of a definition's fastest solution: operations a byte, operations a second, share of the roof."""
+    """A workload of a definition's fastest solution: operations per byte and per second, share of the roof."""
 
     intensity: float
     rate: float
@@ -26,8 +26,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A definition: its fastest solution, on which data, and its points; without operations `points` is empty."""
+class RoofEntry:
+    """A definition's fastest solution, the kind of data, and its points: none for workloads without operations."""
 
     definition: str
     solution: str
@@ -36,8 +36,8 @@ class Entry:
     points: list[Point]
 
 
-def roofline_entries(rows: list[dict[str, Any]]) -> list[Entry]:
-    """The fastest of the solutions that pass every workload, for each definition; by share of the roof."""
+def roofline_entries(rows: list[dict[str, Any]]) -> list[RoofEntry]:
+    """Find the fastest solution that passes every workload, for each definition; sorted by share of the roof."""
     entries = []
     for definition in sorted({row["definition"] for row in rows}):
         for data in PREFERRED:
@@ -54,17 +54,17 @@ def roofline_entries(rows: list[dict[str, Any]]) -> list[Entry]:
     return sorted(entries, key=lambda entry: -entry.share)
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _entry(row: dict[str, Any]) -> RoofEntry:
     points = [
         Point(case["operations"] / case["bytes"], case["operations"] / case["us"] * 1e6, case["floor_us"] / case["us"])
         for case in row["cases"]
         if case["operations"]
     ]
-    return Entry(row["definition"], row["solution"], row["data"], 1 / row["floor_ratio"], points)
+    return RoofEntry(row["definition"], row["solution"], row["data"], 1 / row["floor_ratio"], points)
 
 
 def roofline_figure(rows: list[dict[str, Any]]) -> bytes:
-    """SVG of the roofline; `rows` are those of the committed summary, all of one device."""
+    """Draw the roofline; `rows` are those of the committed summary, all of one device."""
     entries, peaks = roofline_entries(rows), rows[0]["peaks"]
     points = [point for entry in entries for point in entry.points]
     sides = (
@@ -80,7 +80,7 @@ def roofline_figure(rows: list[dict[str, Any]]) -> bytes:
             [
                 f"Measured peaks: {peaks['bytes_per_second'] / 1e12:.2f} TB/s (copy, read and written), "
                 f"{peaks['bf16_flops'] / 1e12:.0f} TFLOP/s (BF16 product).",
-                "One dot a workload. Blue: operations decide the least time; orange: bytes do.",
+                "One dot per workload. Blue: operations bound the least time; orange: bytes do.",
             ],
         )
         _grid(canvas, sides)
@@ -93,7 +93,7 @@ def roofline_figure(rows: list[dict[str, Any]]) -> bytes:
 
 
 def _side(values: list[float]) -> tuple[int, int]:
-    """Decades that hold all values."""
+    """Find the decades that enclose all values."""
     return math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.05)
 
 
@@ -116,12 +116,12 @@ def _grid(canvas: Canvas, sides: tuple) -> None:
         y = _y(10.0**power, up)
         canvas.line([LEFT, RIGHT], [y, y])
         canvas.text(LEFT - 8, y + 4, f"{10.0 ** (power - 12):g}", 11, colour=MUTED, align="right")
-    canvas.text((LEFT + RIGHT) / 2, TOP + HEIGHT + 34, "operations a byte", colour=MUTED, align="center")
+    canvas.text((LEFT + RIGHT) / 2, TOP + HEIGHT + 34, "operations per byte", colour=MUTED, align="center")
     canvas.text(MARGIN, TOP - 8, "TFLOP/s", 11, colour=MUTED)
 
 
 def _roof(canvas: Canvas, sides: tuple, peaks: dict[str, float]) -> None:
-    """The bandwidth's slope and the peaks above it: BF16 in ink, FP8 as a thin line."""
+    """Draw the slope of the bandwidth and the peaks: BF16 in ink, FP8 as a thin line."""
     across, up = sides
     low, high = 10.0 ** across[0], 10.0 ** across[1]
     for flops, colour, width in ((peaks["fp8_flops"], RULE, 1.5), (peaks["bf16_flops"], INK, 2)):
@@ -136,7 +136,7 @@ def _roof(canvas: Canvas, sides: tuple, peaks: dict[str, float]) -> None:
     canvas.text(_x(high, across) - 6, _y(peaks["bf16_flops"], up) + 14, "BF16 peak", 11, align="right")
 
 
-def _dots(canvas: Canvas, sides: tuple, number: int, entry: Entry, peaks: dict[str, float]) -> None:
+def _dots(canvas: Canvas, sides: tuple, number: int, entry: RoofEntry, peaks: dict[str, float]) -> None:
     ridge = peaks["bf16_flops"] / peaks["bytes_per_second"]
     for point in entry.points:
         x, y = _x(point.intensity, sides[0]), _y(point.rate, sides[1])
@@ -145,8 +145,8 @@ def _dots(canvas: Canvas, sides: tuple, number: int, entry: Entry, peaks: dict[s
         canvas.text(x + 7, y + 4, str(number), 11)
 
 
-def _key(canvas: Canvas, entries: list[Entry], top: float) -> None:
-    """Number, definition, solution and share of the roof of every definition, also of those without dots."""
+def _key(canvas: Canvas, entries: list[RoofEntry], top: float) -> None:
+    """List number, name, solution and share of the roof of every definition, also of those without dots."""
     for number, entry in enumerate(entries, 1):
         y = top + LINE * number - 4
         label = str(number) if entry.points else "-"

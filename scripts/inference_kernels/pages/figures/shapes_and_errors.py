@@ -1,4 +1,4 @@
-"""Two kinds of figures: workloads by exact shape, and the tolerance that outputs use."""
+"""Two kinds of figures: `shapes_figure`, workloads by exact shape; `errors_figure`, the tolerance that outputs use."""
 
 import textwrap
 
@@ -30,19 +30,19 @@ from inference_kernels.pages.figures.data import (
 )
 
 ROW, RIGHT = 20, WIDTH - MARGIN
-# Longest bar of one workload, so that a single workload never looks like many.
+# Largest width of one workload, so that a single one never looks like many.
 UNIT = 60
-# Characters of the plain font that surely fit between the margins.
+# Characters of the plain font that always fit between the margins.
 WRAP = 112
 FOOTNOTE = "Counts of this repository's workloads; how often a shape occurs in traffic is not shown."
 ERRORS_NOTES = [
-    "One dot a workload: the reference replayed on the captured inputs against the engine's saved output.",
+    "One dot per workload: the reference replayed on the captured inputs against the engine's saved output.",
     "Shown is the largest error of all elements as a share of its bound; integers must be equal (0 %).",
 ]
 
 
 def shapes_figure(shapes: Histogram) -> bytes:
-    """One bar for each exact combination of the variable axes; the fixed dimensions stand above."""
+    """Draw a bar per exact combination of the variable axes, below the fixed dimensions."""
     fixed = ", ".join(f"{axis} = {size:,}" for axis, size in shapes.fixed.items()) or "none"
     above = [*textwrap.wrap(f"fixed dimensions: {fixed}", WRAP, break_on_hyphens=False), summary(shapes)]
     top = 54 + LINE * len(above)
@@ -62,7 +62,7 @@ def shapes_figure(shapes: Histogram) -> bytes:
 
 
 def _bars(canvas: Canvas, shapes: Histogram, top: float) -> None:
-    """A table of the combinations with a stacked bar beside each row; `top` is the baseline of its header."""
+    """Draw a table of the combinations with a stacked bar beside each row; `top` is the baseline of its header."""
     header, labels = shape_table(shapes)
     size = min(12, 520 / (MONO_ADVANCE * max(len(header), 1)))
     start = MARGIN + MONO_ADVANCE * size * len(header) + 20
@@ -83,7 +83,7 @@ def _bars(canvas: Canvas, shapes: Histogram, top: float) -> None:
 
 
 def errors_figure(every: list[DefinitionFigures]) -> bytes:
-    """A dot for each workload: its largest error as a share of the bound that the task allows there."""
+    """Draw a dot per workload: its largest error as a share of the bound that the task allows there."""
     rows = [(item.histogram, row) for item in every for row in item.errors]
     worst = max([1.0, *(value for _, row in rows for values in row.used.values() for value in values)])
     missing = left_out([row for _, row in rows])

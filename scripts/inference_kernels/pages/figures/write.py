@@ -1,4 +1,4 @@
-"""The figures of docs/figures: shapes of each definition, tolerance used by outputs, ranges of inputs, roofline."""
+"""All figures of docs/figures: shapes of each definition, tolerance used by outputs, ranges of inputs, roofline."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SHAPES, ERRORS, STATISTICS, ROOFLINE = "shapes", "errors.svg", "tensor_statistic
 
 
 def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[Path, bytes]:
-    """Every figure's path and SVG bytes; with `name` only the shapes of that definition."""
+    """Draw every figure: path -> SVG bytes; with `name` only the shapes of that definition."""
     every = read_figures(root)
     chosen = [item for item in every if name in (None, item.histogram.definition)]
     if name and not chosen:
@@ -35,7 +35,7 @@ def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[
 
 
 def write_figures(root: Path, output: Path, name: str | None = None) -> list[Path]:
-    """Write what differs, delete shapes of unknown definitions; return the changed paths."""
+    """Write the figures that differ, delete shapes of unknown definitions; return the changed paths."""
     figures = expected_figures(root, output, name)
     changed = _different(figures)
     for path in changed:
@@ -47,6 +47,7 @@ def write_figures(root: Path, output: Path, name: str | None = None) -> list[Pat
 
 
 def figure_differences(root: Path, output: Path, name: str | None = None) -> list[PackError]:
+    """Report each figure that differs from its drawing, and each of an unknown definition."""
     figures = expected_figures(root, output, name)
     wrong = _different(figures) + (_stale(output, figures) if name is None else [])
     return [
