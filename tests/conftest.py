@@ -9,7 +9,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 sys.path.insert(0, str(REPOSITORY / "tests"))
-# A shell starts what runs in its background with SIGINT ignored, and children inherit that: tests send SIGINT.
+# A shell starts background jobs with SIGINT ignored, and children inherit that; some tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -20,7 +20,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def definition():
-    """definition(name) -> the dictionary of a definition of this repository, live or retired."""
+    """definition(name) -> a definition of this repository, live or retired."""
     from inference_kernels.core.definitions import definition_files, read_definition
 
     files = definition_files(REPOSITORY) + definition_files(REPOSITORY, "retired/definitions")
@@ -38,14 +38,14 @@ def reference(definition):
 
 @pytest.fixture(autouse=True)
 def no_torch(request, monkeypatch):
-    """Tests marked `no_torch` need none: importing it fails while they run."""
+    """Make the import of torch fail during tests marked `no_torch`."""
     if request.node.get_closest_marker("no_torch"):
         monkeypatch.setitem(sys.modules, "torch", None)
 
 
 @pytest.fixture(scope="session")
 def engine(request):
-    """The pinned engine's source; without it the test is skipped, and says why."""
+    """The pinned engine's source; without it the test is skipped with a reason."""
     from helpers.engine_source import Source, installed, wheel
 
     place = installed() or wheel(request.config.cache.mkdir("engine-wheel"))

@@ -1,4 +1,4 @@
-"""The benchmark at the published size, at a tiny one: generated trees are sound, tools are measured."""
+"""The benchmark at the published size, run at a tiny size: generated trees are sound, tools are measured."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Solutions in a checked tree: each mistake of a packer has its own finding."""
+"""Checks of solutions in a tree: each mistake has its own finding."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def root(sound, tmp_path) -> Path:
 
 
 def write(root: Path, solution: dict, name: str = "toy_torch", op_type: str = "toy") -> None:
-    """The solution's JSON and, so that packing agrees, its sources beside it."""
+    """Write the solution's JSON and, so that packing agrees, its sources beside it."""
     path = root / "solutions" / op_type / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     for item in solution["sources"]:

@@ -1,4 +1,4 @@
-"""The checker on trees that are only partly here, and its figures. Damage is in tests/hostile."""
+"""The checker on incomplete trees, and its figures. Damaged trees are in tests/hostile."""
 
 import json
 import os
@@ -22,7 +22,7 @@ OTHER = "toy_other"
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Path:
-    """Two definitions with the same snapshots; everything in the LFS store."""
+    """A dataset of two definitions with the same snapshots, all in the LFS store."""
     folder = tmp_path_factory.mktemp("two")
     root = toy.toy_root(folder / "root")
     toy.add_definition(root, OTHER)
@@ -71,7 +71,7 @@ def test_a_changed_copy_is_an_error(root):
 
 
 def test_pointers_empty_and_truncated_files_side_by_side(root):
-    """The clone without LFS: what is a pointer, and how to fetch it, is told apart from what is broken."""
+    """In a clone without LFS, pointers are told apart from broken files, and the finding says how to fetch them."""
     files = blob_paths(root, toy.NAME)
     for path in files[:2]:
         make_pointer(path)
@@ -136,7 +136,7 @@ def test_a_moved_blob_is_one_missing_file_and_one_that_nothing_names(root):
 
 
 def test_large_tensors_are_marked_by_arithmetic(tmp_path):
-    """2^31 + 8 elements in a sparse file; its header is all that is read here."""
+    """2^31 + 8 elements lie in a sparse file, of which only the header is read."""
     blob = BlobPath("workloads", "toy", "0" * 64)
     state = Blobs(), Findings()
     for elements, marked in ((2**31, 0), (2**31 + 8, 1)):
@@ -171,7 +171,7 @@ def test_the_starter_store_has_limits(root, monkeypatch):
 
 
 def test_a_file_that_cannot_be_read_is_one_finding(root, monkeypatch):
-    """Root may read everything, so the refusal is made up."""
+    """Root may read everything, so the test fakes the refusal."""
     broken = blob_paths(root, toy.NAME)[0]
     original = hashing.sha256_file
 

@@ -1,4 +1,4 @@
-"""The edge of every command: what becomes of an exception, a table, a progress bar."""
+"""The edge of every command: exceptions, tables, the progress bar."""
 
 import errno
 import os

@@ -251,7 +251,7 @@ def test_the_nearest_elements_of_a_pass_are_kept_too():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
 @pytest.mark.parametrize("position", [0, 3, 4, 7, 8, 63, 64, 65, 66])
 def test_an_error_at_any_edge_of_a_chunk_is_found(small_chunks, dtype, position):
-    """Chunks of 4 elements, 64 for the exact types; 67 elements end in the middle of one."""
+    """Chunks have 4 elements, 64 for exact types; 67 elements end in the middle of one."""
     expected = torch.zeros(67).to(dtype)
     actual = expected.clone()
     actual[position] = 1
@@ -285,7 +285,7 @@ VALUES = st.floats(-100, 100, width=32) | st.sampled_from([0.0, -0.0, 1.0, 0.005
 )
 @settings(max_examples=150, deadline=None)
 def test_a_float64_numpy_oracle_agrees(rows, bounds, rule, ratio, chunk):
-    """The rules in float64, on float32 data; elements within 1e-12 of their bound are left out."""
+    """Apply the rules in float64 to float32 data; elements within 1e-12 of their bound are left out."""
     expected = np.array([row[0] for row in rows], dtype=np.float32)
     with np.errstate(over="ignore"):
         actual = np.array([row[0] + row[2] if row[1] is None else row[1] for row in rows], dtype=np.float32)
@@ -339,7 +339,7 @@ assert full.mismatched == elements, full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads its memory from /proc")
 @pytest.mark.parametrize("kind,elements,allowed", [("bfloat16", 10**8, 200), ("int32", 2 * 10**7, 64)])
 def test_scratch_is_bounded_for_large_tensors(kind, elements, allowed):
-    """`allowed` MiB may be taken beside the tensors; a widened copy of one of them would be twice that."""
+    """`allowed` MiB may be used beside the tensors; a widened copy of one tensor would be twice that."""
     scripts = Path(module.__file__).parents[2]
     arguments = [str(scripts), str(elements), kind, str(allowed)]
     done = subprocess.run([sys.executable, "-c", LIMITED, *arguments], capture_output=True, text=True)

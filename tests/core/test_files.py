@@ -1,4 +1,4 @@
-"""Writing that a failure cannot spoil, and JSON that means one thing only."""
+"""Atomic writing, and JSON with a single meaning."""
 
 import errno
 import json
@@ -117,7 +117,7 @@ def test_what_is_not_json_is_not_written(write, value):
 @given(st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_jsonl_round_trip(tmp_path_factory, rows):
-    """Also prompts with U+2028, U+0085 and the like, at which str.splitlines would cut a line in two."""
+    """Also prompts with U+2028, U+0085 and the like, at which str.splitlines would split a line."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     write_jsonl(path, rows)
     assert list(read_jsonl(path)) == list(enumerate(rows, 1))

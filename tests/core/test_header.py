@@ -1,4 +1,4 @@
-"""Reading headers and pointers of any bytes: a clear answer or a typed error, never anything else."""
+"""Reading headers and pointers from any bytes gives a clear answer or a typed error."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_our_own_headers_are_read_back(file, dtype, shape):
 
 
 def test_a_header_is_read_without_its_data(file):
-    """A sparse file of 2 GiB and 8 bytes: instant, because nothing behind the header is touched."""
+    """Reading a sparse file of 2 GiB and 8 bytes is instant, because only its header is read."""
     elements = 2**31 + 8
     path = file(tensor_file_header("int8", (elements,)))
     os.truncate(path, path.stat().st_size + elements)
@@ -139,7 +139,7 @@ def test_an_unreadable_file_is_reported_and_the_rest_is_hashed(tmp_path):
 
 
 def test_hashing_is_lazy(tmp_path):
-    """Paths are taken as they are needed: memory stays flat in the number of files."""
+    """Paths are consumed only as needed: memory stays flat in the number of files."""
     taken = []
 
     def paths():

@@ -1,4 +1,4 @@
-"""Packing: bytes go in unchanged, one byte of difference is found, and the message is the command."""
+"""Packing: bytes are copied unchanged, a difference of one byte is found, and the message names the command."""
 
 import json
 import shutil

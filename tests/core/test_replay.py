@@ -1,4 +1,4 @@
-"""Validation and replay: a fault of the reference is named as such, with the workload it happened on."""
+"""Validation and replay: a fault of the reference is reported as such, with its workload."""
 
 import json
 import math

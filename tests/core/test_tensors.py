@@ -1,4 +1,4 @@
-"""Tensor files: the bytes the safetensors library writes, for every dtype, shape, stride and byte value."""
+"""Tensor files: the same bytes as the safetensors library, for every dtype, shape, stride and byte value."""
 
 import hashlib
 import json
@@ -67,7 +67,7 @@ def test_both_readers_give_the_tensor_back(tmp_path, dtype, shape):
 
 @pytest.mark.parametrize("view", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_all_256_byte_values_survive(tmp_path, view):
-    """int8 carries what Trace cannot name: unsigned bytes, E8M0 exponents, packed FP4 pairs."""
+    """int8 stores what Trace cannot name: unsigned bytes, E8M0 exponents, packed FP4 pairs."""
     digest, _ = save_tensor(tmp_path, ALL_BYTES.view(view))
     loaded = load_tensor(tmp_path / f"{digest}.safetensors")
     for carried in (torch.uint8, torch.float8_e8m0fnu, torch.float8_e4m3fn, torch.int8):
@@ -162,7 +162,7 @@ def test_loading_names_pointers_and_damage(tmp_path):
 
 
 def test_a_header_that_only_the_library_refuses_is_no_traceback(tmp_path, monkeypatch):
-    """Should its rules ever be narrower than ours."""
+    """The safetensors library may one day be stricter than our header check."""
     from inference_kernels.core import tensors
 
     path = tmp_path / "x.safetensors"
@@ -177,7 +177,7 @@ def test_a_header_that_only_the_library_refuses_is_no_traceback(tmp_path, monkey
 @pytest.mark.parametrize("piece", [1, 7, 800, 801])
 @pytest.mark.parametrize("count", [100, 0])
 def test_filling_in_pieces_of_any_size(tmp_path, piece, count, readers):
-    """How a tensor reaches a GPU."""
+    """Tensors reach a GPU through pinned host memory."""
     digest, _ = save_tensor(tmp_path, torch.arange(count))
     path, found = tmp_path / f"{digest}.safetensors", torch.empty(count, dtype=torch.int64)
     fill_from_file(byte_view(found), path, read_header(path), torch.empty((readers, piece), dtype=torch.uint8))

@@ -24,7 +24,7 @@ def damaged(dataset, tmp_path) -> Path:
 
 
 def test_check_without_a_writable_home(dataset, monkeypatch):
-    """flashinfer-bench keeps its cache in the home folder by default; nothing can be made in /proc."""
+    """By default flashinfer-bench keeps its cache in the home folder; no folder can be made in /proc."""
     monkeypatch.delenv("FIB_CACHE_PATH", raising=False)
     result = process("check_workload_inputs.py", "--root", dataset, HOME="/proc", XDG_CACHE_HOME="/proc")
     assert (result.code, result.err, result.findings) == (0, "", []) and result.summary["checked"] == 2

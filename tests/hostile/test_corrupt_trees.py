@@ -1,4 +1,4 @@
-"""Every damage of the corruption tables, through the real command: right level, right place, clear words."""
+"""Every kind of damage of the corruption tables, through the real command: right level, place and words."""
 
 import shutil
 from pathlib import Path

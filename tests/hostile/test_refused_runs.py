@@ -1,4 +1,4 @@
-"""Capture runs that must not be imported: one clear line, exit code 2, and a target that stays as it was."""
+"""Capture runs that must not be imported: one clear line, exit code 2, an unchanged target."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Run:
         self.edit(self.manifest, change)
 
     def relist(self) -> None:
-        """Make the manifest list what is there, so that only the content is wrong."""
+        """Update the manifest, so that only the content is wrong."""
         files = {
             path.relative_to(self.root).as_posix(): {"size": path.stat().st_size, "sha256": sha256_file(path)}
             for path in sorted(self.root.rglob("*"))

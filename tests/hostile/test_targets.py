@@ -78,7 +78,7 @@ def test_a_read_only_target_is_named(large_run):
     ],
 )
 def test_system_errors_become_one_line(tmp_path, monkeypatch, code, words):
-    """The same without a mount, at the rename that ends every write."""
+    """The same without a mount: the rename that ends every write fails."""
     root = toy.toy_root(tmp_path / "root")
     toy.captured_run(tmp_path / "run", root)
 

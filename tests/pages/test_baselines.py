@@ -1,4 +1,4 @@
-"""Summaries of benchmark reports: what they count, and what they refuse."""
+"""Summaries of benchmark reports: what they count and what they refuse."""
 
 import json
 import subprocess

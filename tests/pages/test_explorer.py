@@ -1,4 +1,4 @@
-"""The explorer page: what it holds, what it refuses, and that nothing of the data can become markup."""
+"""The explorer page: its content, what it refuses, and that data never become markup."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The explorer as a user meets it: headless Chromium, `file://`; skipped where there is no Chromium."""
+"""The explorer in headless Chromium from `file://`; skipped without Chromium."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def page(tmp_path_factory, repository) -> str:
 
 @pytest.fixture
 def at(browser, page):
-    """at(route) opens the page there, anew; at the end the console must have stayed empty."""
+    """at(route) opens the page anew at that route; at the end the console must be empty."""
     browser.screen(1440)
 
     def opened(route: str):

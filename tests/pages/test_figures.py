@@ -1,4 +1,4 @@
-"""The figures: what they count and how they label it; with Matplotlib, that they are drawn and stay."""
+"""The figures: counts and labels; with Matplotlib, that they are drawn and stay the same."""
 
 import json
 import re
@@ -194,7 +194,7 @@ def test_the_pinned_version_is_the_one_of_the_requirements(repository):
     assert re.search(r"^matplotlib==(\S+)", requirements, re.MULTILINE)[1] == canvas.MATPLOTLIB
 
 
-# From here on with Matplotlib.
+# The tests below need Matplotlib.
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_measure_counts_by_each_rule():
 
 
 def test_command_and_page(tmp_path, repository, workloads):
-    """The command on a CPU with the torch solution; the page shows every case, and only what was measured."""
+    """The command runs on a CPU with the torch solution; the page shows every case, and only measured ones."""
     out = tmp_path / gdn_numerics.SUMMARY
     out.parent.mkdir(parents=True)
     command = [

@@ -1,4 +1,4 @@
-"""Licences: everything the repository names has an entry; entries say where they were read."""
+"""Licences: every name in the repository has an entry; entries say where they were read."""
 
 import importlib.metadata
 import json
@@ -86,7 +86,7 @@ def test_listed_packages_say_what_the_installed_ones_say():
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """The parts of the repository that the tables are made of."""
+    """Copy the parts of the repository that the tables are made of."""
     for part in ("licenses", "definitions", "requirements"):
         shutil.copytree(REPOSITORY / part, tmp_path / part)
     return tmp_path

@@ -1,4 +1,4 @@
-"""Every command line of the documents: dry-run where the command can, else taken apart by its own parser."""
+"""Every command line of the documents: run with --dry-run where there is one, otherwise parsed by its own parser."""
 
 import re
 import shlex
@@ -9,10 +9,10 @@ from helpers.commands import command
 from helpers.documented import DOCUMENTS, OURS, REPOSITORY, STRANGERS, blocks, documented_calls, make_plan, shell_calls
 from inference_kernels.pages.cli import actions, parser_of, subcommands
 
-# What only reads, and fast, is run as written.
+# Fast commands that only read are run as written.
 READ_ONLY = ("check_workload_inputs.py",)
 IDS = [path.relative_to(REPOSITORY).as_posix() for path in DOCUMENTS]
-# Shell scripts, and whether their first argument is a verb that they must know.
+# Shell scripts; True if their first argument is a verb that they must know.
 SHELL_SCRIPTS = {"scripts/run_gpu_capture.sh": True, "scripts/run_gpu_benchmarks.sh": False}
 REPRODUCE = REPOSITORY / "docs" / "reproduce.md"
 
@@ -28,7 +28,7 @@ def calls(request, tmp_path):
 
 
 def options_of(script, arguments):
-    """The option strings that a call can use, those of its subcommand included."""
+    """List the option strings that a call can use, including those of its subcommand."""
     parser = parser_of(script)
     children = [child for name, _, child in subcommands(parser) if name in arguments]
     return {text for item in [parser, *children] for action in actions(item) for text in action.option_strings}

@@ -26,5 +26,5 @@ def test_help_needs_the_standard_library_only(name):
     assert result.out.startswith(f"usage: {name}") and "options:" in result.out
     undocumented = [line for line in result.out.splitlines() if re.fullmatch(r"  (-\w, )?--[\w-]+( \S+)?", line)]
     lines = result.out.splitlines()
-    for line in undocumented:  # the help of a long option stands on the next line
+    for line in undocumented:  # the help of a long option is on the next line
         assert lines[lines.index(line) + 1].startswith(" " * 10), f"{line.strip()} has no help text"

@@ -1,4 +1,4 @@
-"""Rules of style that a machine can hold: sizes, cheap imports, no output, no blind catching."""
+"""Rules of style that a test can check: sizes, cheap imports, no output, no blind catching."""
 
 import ast
 import sys

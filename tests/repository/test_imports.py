@@ -80,7 +80,7 @@ def absolute(node: ast.ImportFrom, module: str, path: Path) -> str | None:
 
 
 def cycle(needs: dict[str, set[str]]) -> list[str]:
-    """The modules on circles, and between two of them: those left when the ends are taken away again and again."""
+    """List the modules on circles, and those between two circles: what remains when the ends are removed repeatedly."""
     left = dict(needs)
     while left:
         wanted = set().union(*left.values())
@@ -135,7 +135,7 @@ def test_every_package_says_what_lives_there_and_stays_small():
 
 
 def test_hidden_imports_are_seen(tmp_path):
-    """The forms that an import may take, in a library with two circles that a look at module level misses."""
+    """All forms of imports, in a library with two circles that imports at module level do not show."""
     sources = {
         "core/__init__.py": "",
         "core/check.py": "from . import blobs",
