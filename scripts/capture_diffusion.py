@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Capture operator calls of a real SGLang diffusion run: start the engine, send the requests, validate.
 
-Runs in the engine's environment (`make engine`), and changes over to it by itself. A run that was interrupted
-is resumed by the same command. Images and videos go to a folder beside --output-root.
+Runs in the engine's environment (`make engine`), and changes over to it by itself. The same command resumes an
+interrupted run. Images and videos go to a folder beside --output-root.
 """
 
 import argparse
@@ -19,17 +19,17 @@ from inference_kernels.cli import print_json, run_main
 from inference_kernels.core.errors import EnvironmentMissing
 from inference_kernels.core.layout import REPOSITORY
 from inference_kernels.engine.diffusion import capture
-from inference_kernels.engine.diffusion_settings import KINDS, Options
-from inference_kernels.models.ltx.hooks import MODALITIES
+from inference_kernels.engine.diffusion_settings import DiffusionOptions
+from inference_kernels.models.registry import MEDIA, MODALITIES
 
-CASES = [case for kind in KINDS.values() for case in kind.cases]
+CASES = [case for kind in MEDIA.values() for case in kind.cases]
 ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__)
     add = result.add_argument
-    add("--kind", required=True, choices=sorted(KINDS), help="architecture")
+    add("--kind", required=True, choices=sorted(MEDIA), help="architecture")
     add("--model-path", required=True, type=Path, metavar="DIR", help="checkpoint folder")
     add("--output-root", required=True, type=Path, metavar="RUN", help="new folder, or the run to resume")
     add(
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--device", default="cpu", choices=("cpu", "cuda"), help="where the engine runs (default cpu)")
     add("--attention-backend", metavar="NAME", help="the engine's flag (default: the engine's choice)")
-    for modality in MODALITIES.values():
+    for modality in MODALITIES:
         add(
             f"--{modality}-sdpa-backend",
             choices=("math", "default"),
@@ -76,9 +76,9 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> Options:
+def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> DiffusionOptions:
     """Check the arguments against the kind; `refuse(message)` ends the program."""
-    kind = KINDS[arguments.kind]
+    kind = MEDIA[arguments.kind]
 
     def chosen(flag: str, values: list[str] | None, known: list[str], default: list[str]) -> list[str]:
         for value in values or []:
@@ -86,8 +86,8 @@ def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
                 refuse(f"{flag} {value!r}: choose from {', '.join(known)}")
         return [name for name in known if name in (values or default)]
 
-    backends = {name: getattr(arguments, f"{name}_sdpa_backend") for name in MODALITIES.values()}
-    if any(backends.values()) and not kind.sdpa:
+    backends = {name: getattr(arguments, f"{name}_sdpa_backend") for name in MODALITIES}
+    if any(backends.values()) and not kind.modalities:
         refuse(f"--audio-sdpa-backend and --video-sdpa-backend are not for --kind {arguments.kind}")
     names = arguments.steps_captured.split(",") if arguments.steps_captured else None
     layers = chosen("--layer", arguments.layer, list(kind.layers), kind.default_layers)
@@ -95,7 +95,7 @@ def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
     reachable = kind.definitions(layers, steps)
     if arguments.block is not None and arguments.block < 0 or arguments.seed < 0:
         refuse("--block and --seed must be >= 0")
-    found = Options(
+    found = DiffusionOptions(
         kind=arguments.kind,
         model_path=arguments.model_path,
         run=arguments.output_root,
@@ -112,7 +112,7 @@ def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
         model_id=arguments.model_id,
         model_revision=arguments.model_revision,
         attention_backend=arguments.attention_backend,
-        sdpa_backends={name: value or "default" for name, value in backends.items()} if kind.sdpa else {},
+        sdpa_backends={name: backends[name] or "default" for name in kind.modalities},
     )
     for case in found.cases if found.decoder else []:
         if any(value < least for value, least in zip(found.sizes[case], kind.decoder_smallest)):
@@ -121,7 +121,7 @@ def options(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) ->
 
 
 def sizes(texts: list[str], kind: Kind, refuse: Callable[[str], NoReturn]) -> dict[str, tuple[int, ...]]:
-    """Width, height (and frames) of every case: the kind's own, and those of the `--size` flags."""
+    """Return width, height (and frames) of every case: the kind's own, and those of the `--size` flags."""
     result = {name: case.size for name, case in kind.cases.items()}
     form = "NAME=WxHxFRAMES" if kind.video else "NAME=WxH"
     for text in texts:

@@ -8,33 +8,33 @@ from inference_kernels.cli import print_json, print_table, progress, run_main
 
 
 def main() -> int:
-    options = parse()
+    options = parser().parse_args()
     if options.import_capture:
         return import_capture(options.import_capture, options.output_root, options.store)
     return replay(options.replay_root, options.device, options.definition)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    action = result.add_mutually_exclusive_group(required=True)
     action.add_argument("--import-capture", type=Path, metavar="RUN", help="folder of a complete capture run")
     action.add_argument("--replay-root", type=Path, metavar="ROOT", help="dataset whose workloads are replayed")
-    parser.add_argument(
+    result.add_argument(
         "--output-root",
         type=Path,
         default=Path("."),
         metavar="ROOT",
         help="dataset that receives an import; must hold the definitions (default: .)",
     )
-    parser.add_argument(
+    result.add_argument(
         "--store",
         choices=("workloads", "starter"),
         default="workloads",
         help="where imported tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)",
     )
-    parser.add_argument("--device", default="cpu", help="device of a replay: cpu, cuda, cuda:1 ... (default: cpu)")
-    parser.add_argument("--definition", metavar="NAME", help="replay this definition only")
-    return parser.parse_args()
+    result.add_argument("--device", default="cpu", help="device of a replay: cpu, cuda, cuda:1 ... (default: cpu)")
+    result.add_argument("--definition", metavar="NAME", help="replay this definition only")
+    return result
 
 
 def import_capture(run: Path, root: Path, store: str) -> int:

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Capture operator calls of a real SGLang run of a language model on a GPU: serve the cases, validate,
-finish.
+"""Capture operator calls of a real SGLang run of a language model on a GPU: serve the cases, then validate.
 
-Runs in the engine's environment. A run that was interrupted is resumed by the same command. The engine's
-output goes to `engine.log` beside --output-root.
+Runs in the engine's environment. The same command resumes an interrupted run. The engine's output goes to
+`engine.log` beside --output-root.
 """
 
 import argparse
@@ -14,18 +13,19 @@ from typing import Any
 
 from inference_kernels.cli import print_json, run_main
 from inference_kernels.engine.agentx import require_cases, served_profile
-from inference_kernels.engine.llm import Options, capture, serve
-from inference_kernels.models.registry import KINDS, PROFILES
+from inference_kernels.engine.llm import capture, serve
+from inference_kernels.engine.llm_settings import LlmOptions
+from inference_kernels.models.registry import LANGUAGE_KINDS, PROFILE_NAMES
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = result.add_argument
-    add("--kind", required=True, choices=KINDS, help="architecture")
+    add("--kind", required=True, choices=LANGUAGE_KINDS, help="architecture")
     add("--model-path", required=True, type=Path, metavar="DIR", help="checkpoint")
     add("--output-root", required=True, type=Path, metavar="RUN", help="new folder, or the run to resume")
     add("--case", action="append", metavar="NAME", help="requests to send; repeatable (default: see the profile)")
-    add("--profile", default="seeded", choices=sorted(PROFILES), help="flags, layers and cases (default: seeded)")
+    add("--profile", default="seeded", choices=PROFILE_NAMES, help="flags, layers and cases (default: seeded)")
     add("--max-output-tokens", type=int, metavar="N", help="cap the output of every request, for a quick check")
     add("--context-limit", type=int, metavar="N", help="context length of the engine (default: the profile's)")
     add(
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def options(arguments: argparse.Namespace, refuse) -> Options:
+def options(arguments: argparse.Namespace, refuse) -> LlmOptions:
     """Check the arguments against the profile; `refuse(message)` ends the program."""
     profile = served_profile(arguments.kind, arguments.profile, arguments.max_output_tokens)
     cases = profile.cases
@@ -59,7 +59,7 @@ def options(arguments: argparse.Namespace, refuse) -> Options:
     for name in ("max_output_tokens", "context_limit"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             refuse(f"--{name.replace('_', '-')} must be >= 1")
-    return Options(
+    return LlmOptions(
         kind=arguments.kind,
         model_path=arguments.model_path,
         run=arguments.output_root,

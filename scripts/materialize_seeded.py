@@ -8,20 +8,19 @@ from inference_kernels.cli import print_json, progress, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    add = result.add_argument
+    add("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
+    help_run = "complete a capture run that was copied without them, instead of a dataset"
+    add("--run", type=Path, metavar="RUN", help=help_run)
+    add("--definition", metavar="NAME", help="only what this definition reads")
+    add("--all", action="store_true", help="also the expert banks of several GB (default: tensors up to 1 GiB)")
+    return result
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
-    parser.add_argument(
-        "--run",
-        type=Path,
-        metavar="RUN",
-        help="complete a capture run that was packed without them, instead of a dataset",
-    )
-    parser.add_argument("--definition", metavar="NAME", help="only what this definition reads")
-    parser.add_argument(
-        "--all", action="store_true", help="also the expert banks of several GB (default: tensors up to 1 GiB)"
-    )
-    options = parser.parse_args()
+    options = parser().parse_args()
     from inference_kernels.seeded import materialize
 
     root = options.run or options.root

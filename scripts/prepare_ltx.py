@@ -9,38 +9,44 @@ import sys
 from pathlib import Path
 
 from inference_kernels.cli import print_json, run_main
-from inference_kernels.models.ltx.prepare import CONVERTER_COMMIT, PATH_MUST_CONTAIN, Plan, prepare, read_manifest
+from inference_kernels.models.ltx.prepare import (
+    CONVERTER_COMMIT,
+    PATH_MUST_CONTAIN,
+    ConversionPlan,
+    prepare,
+    read_manifest,
+)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
         description=__doc__, epilog="After an interruption run the same command again: it goes on."
     )
-    parser.add_argument("--distribution", required=True, type=Path, metavar="DIR", help="the downloaded files")
-    parser.add_argument("--manifest", required=True, type=Path, metavar="JSON", help="what they must be")
-    parser.add_argument(
+    result.add_argument("--distribution", required=True, type=Path, metavar="DIR", help="the downloaded files")
+    result.add_argument("--manifest", required=True, type=Path, metavar="JSON", help="what they must be")
+    result.add_argument(
         "--diffusers", required=True, type=Path, metavar="DIR", help=f"checkout of Diffusers at {CONVERTER_COMMIT}"
     )
-    parser.add_argument(
+    result.add_argument(
         "--output",
         required=True,
         type=Path,
         metavar="DIR",
         help=f"new folder, or the one to complete; its path must contain {PATH_MUST_CONTAIN}",
     )
-    parser.add_argument(
+    result.add_argument(
         "--python",
         default=sys.executable,
         metavar="EXE",
         help="interpreter with the dependencies of Diffusers (default: this one)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
-    return parser.parse_args()
+    result.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
+    return result
 
 
 def main() -> int:
-    arguments = parse()
-    plan = Plan(
+    arguments = parser().parse_args()
+    plan = ConversionPlan(
         arguments.distribution,
         read_manifest(arguments.manifest),
         arguments.diffusers,

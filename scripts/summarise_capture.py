@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Write what a text-model capture holds, without tensors: each call's axes, kernel and errors of its replay.
 
-For runs too large to travel. A run that is not complete keeps its finished cases: their calls are replayed
-first.
+For runs too large to travel. Of an incomplete run the finished cases count: their calls are replayed first.
 """
 
 import argparse
@@ -13,7 +12,7 @@ from inference_kernels.capture.run import RunFolder, read_manifest
 from inference_kernels.cli import print_json, run_main
 from inference_kernels.core.files import write_json
 from inference_kernels.engine.agentx import served_profile
-from inference_kernels.engine.summary import document, replay_calls
+from inference_kernels.engine.summary import replay_calls, text_document
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +35,7 @@ def main() -> int:
     profile = served_profile(settings["kind"], settings["profile"], settings["max_output_tokens"])
     if not run.manifest["complete"]:
         replay_calls(run, profile.ties, arguments.device, lambda line: print(line, file=sys.stderr, flush=True))
-    found = document(run, profile.cases)
+    found = text_document(run, profile.cases)
     write_json(arguments.output, found)
     failed = sum(not call["passed"] for call in found["calls"])
     print_json(

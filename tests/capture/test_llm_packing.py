@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from helpers.llm_toys import Toy
+from helpers.seeded_bytes import recipe_bytes
 from inference_kernels.capture.importer import read_run
 from inference_kernels.capture.run import files_below
 from inference_kernels.core.files import read_json
 from inference_kernels.models.deepseek.checkpoint import deepseek_checkpoint
-from inference_kernels.models.deepseek.hooks import ROUTER, DeepseekHooks
-from inference_kernels.seeded.recipes import recipe_bytes
+from inference_kernels.models.deepseek.hooks import DeepseekHooks
+from inference_kernels.models.deepseek.spec import ROUTER
 from models.test_llm_deepseek_hooks import router_inputs, router_pass
 
 
@@ -23,7 +24,7 @@ def packed(tmp_path, repository):
     """A finished run with one router call whose weight has a recipe, and the parts it was packed into."""
     (gate,) = [
         weight
-        for component in deepseek_checkpoint().components
+        for component in deepseek_checkpoint("deepseek41").components
         for weight in component.weights
         if weight.name == "layers.1.ffn.gate.weight"
     ]

@@ -13,7 +13,7 @@ import pytest
 from helpers import toy
 from helpers.modal_toys import CASES, REPOSITORY, ToyRental
 from inference_kernels.capture.run import read_manifest
-from inference_kernels.cloud.retrieve import Selection
+from inference_kernels.cloud.retrieve import CallSelection
 from inference_kernels.cloud.run import retrieve_only, run_containers
 from inference_kernels.cloud.spec import Layout
 from inference_kernels.core.errors import CaptureError
@@ -87,7 +87,7 @@ def test_a_crash_of_the_capture_and_a_changed_checkout_end_the_command(rental):
         rental.run(code_sha256="0" * 64)
 
 
-def rental_retrieve(rental: ToyRental, selection: Selection = Selection()) -> dict:
+def rental_retrieve(rental: ToyRental, selection: CallSelection = CallSelection()) -> dict:
     plan = rental.plan()
     return retrieve_only(
         plan, rental.runner(plan), rental.target, rental.path / "locks", 0.0, selection, rental.lines.append

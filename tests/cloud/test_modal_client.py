@@ -7,7 +7,7 @@ import pytest
 
 from helpers.modal_fake import EXCEPTIONS, FakeModal
 from inference_kernels.cloud.modal_client import ModalRunner, load_client
-from inference_kernels.cloud.plan import Choices, Plan
+from inference_kernels.cloud.plan import CapturePlan, Choices
 from inference_kernels.cloud.run import run_containers
 from inference_kernels.cloud.spec import ENGINE_IMAGE, OUT_OF_TIME
 from inference_kernels.core.errors import CaptureError, EnvironmentMissing
@@ -18,8 +18,8 @@ def modal() -> FakeModal:
     return FakeModal()
 
 
-def make_plan(kind="image", **changes) -> Plan:
-    return Plan(Choices(**{"name": "toy", "kind": kind, "code_sha256": "0" * 64} | changes))
+def make_plan(kind="image", **changes) -> CapturePlan:
+    return CapturePlan(Choices(**{"name": "toy", "kind": kind, "code_sha256": "0" * 64} | changes))
 
 
 def drive(modal: FakeModal, file: Path) -> None:

@@ -7,10 +7,9 @@ import shlex
 import pytest
 
 from helpers.commands import SCRIPTS, command, process, require_one_line
-from inference_kernels.cloud import plan
-from inference_kernels.cloud.estimates import DAY_SECONDS, Planned, capture_seconds, require_one_day, traced_seconds
-from inference_kernels.cloud.plan import Choices, Plan
-from inference_kernels.cloud.spec import ENGINE_IMAGE, MODELS, Layout
+from inference_kernels.cloud.estimates import DAY_SECONDS, Planned, capture_seconds, require_one_day
+from inference_kernels.cloud.plan import CapturePlan, Choices
+from inference_kernels.cloud.spec import ENGINE_IMAGE, Layout
 from inference_kernels.core.errors import CaptureError
 
 # The sequences of the published description; LOCKS is added.
@@ -139,27 +138,16 @@ def test_every_case_with_block_ids_can_be_sent(kind, names):
     make(kind, cases=names).require_sendable()
 
 
-def make(kind="image", **changes) -> Plan:
-    return Plan(Choices(**{"name": "x", "kind": kind, "code_sha256": "0" * 64} | changes))
+def make(kind="image", **changes) -> CapturePlan:
+    return CapturePlan(Choices(**{"name": "x", "kind": kind, "code_sha256": "0" * 64} | changes))
 
 
 def test_the_time_limit_grows_with_the_cases_and_ends_at_a_day():
     one, all_cases = make(cases=["landscape"]), make()
     assert one.seconds < all_cases.seconds < make(num_outputs=4).seconds
-    assert make("deepseek41", max_output_tokens=1).seconds < make("deepseek41").seconds
     with pytest.raises(CaptureError, match="at most 24 hours"):
         require_one_day(capture_seconds("image", [Planned("long", DAY_SECONDS)]))
     assert make(timeout_seconds=700).seconds == 700
-
-
-def test_longer_requests_take_longer():
-    cases = plan.planned_cases("qwen-next", "published", ["overlap_p50", "overlap_p95", "overlap_p100"], 1, None, False)
-    assert sorted(cases, key=lambda case: case.seconds) == cases
-    from inference_kernels.agentx.shapes import load_cases
-
-    known = load_cases()
-    seconds = {name: traced_seconds("deepseek41", known[name], None) for name in ("short_request", "full_context_max")}
-    assert seconds["full_context_max"] > seconds["short_request"]
 
 
 def test_locks_of_a_preparation_and_of_a_capture():
@@ -177,4 +165,3 @@ def test_flags_of_text_models_and_of_seeded_checkpoints():
     assert "--profile seeded" in " ".join(seeded.capture_command(Layout("/b"), "python3"))
     assert seeded.gpus == 1 and "three_requests" in [case.name for case in seeded.cases]
     assert make(capture_flags=("--block", "1")).capture_command(Layout("/b"), "p")[-2:] == ["--block", "1"]
-    assert set(MODELS) == {"image", "qwen-next", "deepseek41", "ltx25"}

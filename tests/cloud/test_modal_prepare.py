@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from inference_kernels.cloud import prepare
-from inference_kernels.cloud.spec import Repository
 from inference_kernels.core.errors import CaptureError
+from inference_kernels.models.model import Repository
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "extra/notes.bin": b"not wanted"}
 REVISION = "a" * 40

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import toy
 from inference_kernels.capture.run import MANIFEST
-from inference_kernels.cloud.retrieve import LAST, Retrieval, Selection
+from inference_kernels.cloud.retrieve import LAST, CallSelection, Retrieval
 from inference_kernels.core.errors import CaptureError
 
 
@@ -51,7 +51,7 @@ def runner():
     )
 
 
-def retrieve(runner, target: Path, selection=Selection(), fresh=True, lines=None) -> dict:
+def retrieve(runner, target: Path, selection=CallSelection(), fresh=True, lines=None) -> dict:
     return Retrieval(runner, "toy", target, (lines if lines is not None else []).append, fresh).run(selection)
 
 
@@ -123,16 +123,16 @@ CALLS = {
 @pytest.mark.parametrize(
     "selection, kept",
     [
-        (Selection(), "abcdefgh"),
-        (Selection((2, 3)), "degh"),
-        (Selection((7,)), "eh"),
-        (Selection((), True), "abdefgh"),
-        (Selection((1,), True), "abefh"),
+        (CallSelection(), "abcdefgh"),
+        (CallSelection((2, 3)), "degh"),
+        (CallSelection((7,)), "eh"),
+        (CallSelection((), True), "abdefgh"),
+        (CallSelection((1,), True), "abefh"),
     ],
 )
 def test_filters_choose_calls(selection, kept):
     assert "".join(sorted(selection.choose(CALLS))) == kept
-    assert bool(selection) == (selection != Selection())
+    assert bool(selection) == (selection != CallSelection())
 
 
 def test_a_filtered_run_lists_only_what_came_and_can_be_imported(tmp_path):
@@ -143,11 +143,11 @@ def test_a_filtered_run_lists_only_what_came_and_can_be_imported(tmp_path):
     target, axis = tmp_path / "target", next(iter(json.loads(run.calls()[0].read_text())["workload"]["axes"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("inference_kernels.cloud.retrieve.BATCH_AXES", (axis,))
-        summary = retrieve(runner, target, Selection((5,)))
+        summary = retrieve(runner, target, CallSelection((5,)))
         manifest = json.loads((target / LAST).read_text())
         assert manifest["retrieval"]["calls_left_out"] == 1 and summary["files"] < len(runner.files)
         assert toy.import_run(target / "dataset", root) == 1
-        assert retrieve(runner, target, Selection((5,)), fresh=False)["files"] == summary["files"]
+        assert retrieve(runner, target, CallSelection((5,)), fresh=False)["files"] == summary["files"]
         assert len([name for name in runner.order if name.endswith(".safetensors")]) < 2 * len(
             [name for name in runner.files if name.endswith(".safetensors")]
         )

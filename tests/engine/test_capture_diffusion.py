@@ -14,7 +14,8 @@ from helpers.commands import command
 from inference_kernels.capture.recorder import Recorder
 from inference_kernels.engine import diffusion_settings
 from inference_kernels.models.image.checkpoint import image_pipeline
-from inference_kernels.models.image.hooks import CACHED_PREFIX
+from inference_kernels.models.image.spec import CACHED_PREFIX
+from inference_kernels.models.registry import MEDIA
 from inference_kernels.seeded.checkpoint import recipe_document
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
@@ -77,7 +78,7 @@ def capture_one_call(recorder, wrong=False):
 @pytest.fixture
 def capture(tmp_path, monkeypatch):
     """capture(*flags) -> Result of the command on a checkpoint without weights, engine replaced."""
-    checkpoint, pipeline = tmp_path / "qwen-image-2.1-toy", image_pipeline(2)
+    checkpoint, pipeline = tmp_path / "qwen-image-2.1-toy", image_pipeline("image", 2)
     for name, document in pipeline.documents.items():
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / name).write_text(json.dumps(document))
@@ -162,7 +163,7 @@ def test_an_interrupted_run_is_resumed_after_its_finished_cases(capture):
         ({"edit": "other size"}, ["edit", "(64, 33)"]),
         ({"edit": "hook"}, ["a bad mask", "errors/0000.json"]),
         ({"transparent": "wrong"}, ["outside", CACHED_PREFIX]),
-        (dict.fromkeys(diffusion_settings.KINDS["image"].cases, "silent"), [f"none of {CACHED_PREFIX} (0 calls"]),
+        (dict.fromkeys(MEDIA["image"].cases, "silent"), [f"none of {CACHED_PREFIX} (0 calls"]),
     ],
 )
 def test_faults_end_the_run_with_one_line_and_an_incomplete_manifest(capture, behaviour, words):

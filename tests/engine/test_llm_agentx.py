@@ -13,14 +13,13 @@ from inference_kernels.capture.requests import SPAN_RULE, expected_definitions
 from inference_kernels.capture.run import RunFolder
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import write_json
-from inference_kernels.engine import agentx, llm
+from inference_kernels.engine import agentx, llm, llm_settings
 from inference_kernels.engine.agentx import served_profile
-from inference_kernels.engine.llm import Options, serve_case
-from inference_kernels.models.deepseek.checkpoint import deepseek_checkpoint
-from inference_kernels.models.deepseek.hooks import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
-from inference_kernels.models.qwen.checkpoint import qwen_next_checkpoint
-from inference_kernels.models.qwen.hooks import ATTENTION, INDEX
-from inference_kernels.models.registry import PROFILES
+from inference_kernels.engine.llm import serve_case
+from inference_kernels.engine.llm_settings import LlmOptions
+from inference_kernels.models.deepseek.spec import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
+from inference_kernels.models.qwen.spec import ATTENTION, INDEX
+from inference_kernels.models.registry import LANGUAGE_KINDS, find_profile, seeded_pipeline
 from inference_kernels.seeded.checkpoint import recipe_document
 
 AGENTX = ["deepseek41", "qwen-next"]
@@ -77,15 +76,17 @@ class PrefixEngine:
 
 
 @pytest.fixture
-def options(tmp_path, monkeypatch) -> Options:
+def options(tmp_path, monkeypatch) -> LlmOptions:
     """A published DeepSeek checkpoint of which only configuration and index are there."""
     folder = tmp_path / "checkpoint"
     write_json(folder / "config.json", CONFIG)
     write_json(folder / "model.safetensors.index.json", {"weight_map": {}})
     monkeypatch.setattr(agentx, "load_tokenizer", lambda path: Tokenizer())
-    monkeypatch.setattr(llm, "describe_hardware", lambda device: HARDWARE)
-    monkeypatch.setattr(llm, "version", lambda name: "0.5.23")
-    return Options("deepseek41", folder, tmp_path / "out" / "run", list(SHIPPED), "published", model_revision="0" * 40)
+    monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE)
+    monkeypatch.setattr(llm_settings, "version", lambda name: "0.5.23")
+    return LlmOptions(
+        "deepseek41", folder, tmp_path / "out" / "run", list(SHIPPED), "published", model_revision="0" * 40
+    )
 
 
 def steps(kind: str, case: str, limit: int | None = None) -> dict[str, list[int]]:
@@ -105,21 +106,21 @@ def test_cases_and_lengths_are_those_of_the_file(kind):
 
 
 def test_other_profiles_are_as_they_were():
-    for kind, profile in PROFILES["seeded"].items():
-        assert served_profile(kind, "seeded") is profile
+    for kind in LANGUAGE_KINDS:
+        assert served_profile(kind, "seeded") is find_profile(kind, "seeded")
     assert not served_profile("qwen3-next-gdn", "published").cases
 
 
 def test_the_longest_requests_fit_the_context(options):
-    llm.check_context(options)
+    llm_settings.check_context(options)
     profile = served_profile("qwen-next", "published")
     # The longest input and the longest output that are published, should they be one request.
-    assert profile.flags["context_length"] >= 249_088 + 7_948 + llm.CONTEXT_MARGIN
+    assert profile.flags["context_length"] >= 249_088 + 7_948 + llm_settings.CONTEXT_MARGIN
     with pytest.raises(CaptureError, match="full_context_p90: expected a context of at least 556276"):
-        llm.check_context(replace(options, kind="qwen-next"))
+        llm_settings.check_context(replace(options, kind="qwen-next"))
     with pytest.raises(CaptureError, match="at least 556276"):
-        llm.check_context(replace(options, cases=["full_context_p90"], context_limit=556_275))
-    llm.check_context(replace(options, cases=["full_context_p90"], context_limit=549_515, max_output_tokens=4))
+        llm_settings.check_context(replace(options, cases=["full_context_p90"], context_limit=556_275))
+    llm_settings.check_context(replace(options, cases=["full_context_p90"], context_limit=549_515, max_output_tokens=4))
 
 
 def test_definitions_by_phase():
@@ -255,13 +256,13 @@ def test_a_tokenizer_that_does_not_fit_is_refused(options, config, message):
 
 
 def test_the_checkpoint_is_named_by_the_profile_and_its_revision_by_the_user(options):
-    model, recipes = llm.describe_model(options)
+    model, recipes = llm_settings.describe_model(options)
     assert (model["id"], model["revision"], recipes) == ("deepseek-ai/DeepSeek-V4.1-Flash", "0" * 40, {})
-    assert llm.describe_model(replace(options, kind="qwen-next"))[0]["id"].startswith("nvidia/")
+    assert llm_settings.describe_model(replace(options, kind="qwen-next"))[0]["id"].startswith("nvidia/")
     with pytest.raises(CaptureError, match="--model-revision"):
-        llm.describe_model(replace(options, model_revision=None))
+        llm_settings.describe_model(replace(options, model_revision=None))
     with pytest.raises(CaptureError, match="--model-id"):
-        llm.describe_model(replace(options, kind="qwen3-next-gdn"))
+        llm_settings.describe_model(replace(options, kind="qwen3-next-gdn"))
     settings = llm.open_run(options).manifest["settings"]
     assert (settings["class"], settings["model"]["id"]) == ("published", "deepseek-ai/DeepSeek-V4.1-Flash")
 
@@ -284,13 +285,13 @@ def test_unknown_and_unpublished_cases_are_refused_in_one_line(kind, case, words
     "kind, special, too_long", [("deepseek41", 8000, "full_context_p50"), ("qwen-next", 32000, "full_context_p90")]
 )
 def test_a_seeded_checkpoint_rehearses_the_published_cases(tmp_path, monkeypatch, kind, special, too_long):
-    pipeline = {"deepseek41": deepseek_checkpoint, "qwen-next": qwen_next_checkpoint}[kind]()
+    pipeline = seeded_pipeline(kind)
     for name, document in pipeline.documents.items():
         write_json(tmp_path / name, document)
     write_json(tmp_path / "seeded_recipe.json", recipe_document(pipeline, 0))
-    monkeypatch.setattr(llm, "describe_hardware", lambda device: HARDWARE)
-    monkeypatch.setattr(llm, "version", lambda name: "0.5.23")
-    options = Options(
+    monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE)
+    monkeypatch.setattr(llm_settings, "version", lambda name: "0.5.23")
+    options = LlmOptions(
         kind,
         tmp_path,
         tmp_path / "out" / "run",
@@ -309,7 +310,7 @@ def test_a_seeded_checkpoint_rehearses_the_published_cases(tmp_path, monkeypatch
     assert [len(ids) for ids in sent] == [128, 2944, 35_008, 35_392, 35_456]
     assert all(3 <= ident < special for ids in sent for ident in set(ids))
     with pytest.raises(CaptureError, match=f"{too_long}: expected a context"):
-        llm.check_context(replace(options, cases=[too_long]))
+        llm_settings.check_context(replace(options, cases=[too_long]))
 
 
 def test_contest_data_has_no_requests():

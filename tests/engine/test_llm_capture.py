@@ -11,26 +11,25 @@ from inference_kernels.capture.requests import Prompt, expected_definitions, kee
 from inference_kernels.capture.run import RunFolder
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import read_json, write_json
-from inference_kernels.engine import llm, summary
-from inference_kernels.engine.llm import Options, check_answers, flush, pending_cases, serve_case
-from inference_kernels.models.registry import PROFILES, SEEDED, find_profile
+from inference_kernels.engine import llm, llm_settings, summary
+from inference_kernels.engine.llm import check_answers, flush, pending_cases, serve_case
+from inference_kernels.engine.llm_settings import LlmOptions
+from inference_kernels.models.registry import LANGUAGE_KINDS, MODELS, find_profile, seeded_pipeline
+from inference_kernels.seeded.checkpoint import recipe_document
 
 HARDWARE = {"device": "cuda", "name": "toy", "compute_capability": "9.0", "cuda": "13.0"}
 
 
 @pytest.fixture
-def options(tmp_path, monkeypatch) -> Options:
-    """Options of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
-    from inference_kernels.models.qwen.checkpoint import qwen_next_checkpoint
-    from inference_kernels.seeded.checkpoint import recipe_document
-
-    pipeline, folder = qwen_next_checkpoint(), tmp_path / "checkpoint"
+def options(tmp_path, monkeypatch) -> LlmOptions:
+    """LlmOptions of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
+    pipeline, folder = seeded_pipeline("qwen-next"), tmp_path / "checkpoint"
     for name, document in pipeline.documents.items():
         write_json(folder / name, document)
     write_json(folder / "seeded_recipe.json", recipe_document(pipeline, 0))
-    monkeypatch.setattr(llm, "describe_hardware", lambda device: HARDWARE)
-    monkeypatch.setattr(llm, "version", lambda name: "0.5.23")
-    return Options("qwen-next", folder, tmp_path / "out" / "run", ["short_request", "cached_prefix"])
+    monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE)
+    monkeypatch.setattr(llm_settings, "version", lambda name: "0.5.23")
+    return LlmOptions("qwen-next", folder, tmp_path / "out" / "run", ["short_request", "cached_prefix"])
 
 
 class ToyEngine:
@@ -59,7 +58,7 @@ class ToyEngine:
         ]
 
 
-@pytest.mark.parametrize("profile, kind", [(name, kind) for name, kinds in PROFILES.items() for kind in kinds])
+@pytest.mark.parametrize("profile, kind", [(name, kind) for kind in LANGUAGE_KINDS for name in MODELS[kind].profiles])
 def test_profiles_are_consistent(profile, kind):
     found = find_profile(kind, profile)
     for case in found.cases.values():
@@ -87,7 +86,7 @@ def kept_passes(case, chunk: int) -> dict[str, int]:
     return passes
 
 
-@pytest.mark.parametrize("profile, kind", [(name, kind) for name in ("seeded", "large") for kind in SEEDED])
+@pytest.mark.parametrize("profile, kind", [(name, kind) for name in ("seeded", "large") for kind in LANGUAGE_KINDS])
 def test_prompts_are_valid_distinct_and_share_what_they_say(profile, kind):
     profile, seen = find_profile(kind, profile), {}
     for name, case in profile.cases.items():
@@ -186,18 +185,16 @@ def test_a_context_that_would_clip_is_refused(options):
 
 
 def test_settings_name_model_substitutions_and_layers(options):
-    settings = llm.settings(options)
+    settings = llm_settings.settings(options)
     assert (settings["class"], settings["model"]["seed"], settings["substitutions"]) == ("seeded", 0, [])
     assert "/" not in json.dumps(settings["engine"]["environment"])
-    active = list(SEEDED["deepseek41"].substitutions)
-    assert len(active) == 4 and set(active) == set(llm.SUBSTITUTIONS)
 
 
 @pytest.mark.parametrize("capability, substituted, layout", [("9.0", 4, None), ("10.3", 0, "v41")])
 def test_substitutions_are_for_hopper_only(options, monkeypatch, capability, substituted, layout):
-    monkeypatch.setattr(llm, "describe_hardware", lambda device: HARDWARE | {"compute_capability": capability})
-    monkeypatch.setattr(llm, "describe_model", lambda options: ({"id": "x"}, {}))
-    settings = llm.settings(replace(options, kind="deepseek41", cases=[]))
+    monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE | {"compute_capability": capability})
+    monkeypatch.setattr(llm_settings, "describe_model", lambda options: ({"id": "x"}, {}))
+    settings = llm_settings.settings(replace(options, kind="deepseek41", cases=[]))
     assert len(settings["substitutions"]) == len(settings["engine"]["substitutions"]) == substituted
     assert settings["engine"]["environment"].get("SGLANG_DSV4_KV_LAYOUT") == layout
 
@@ -208,14 +205,14 @@ def test_substitutions_are_for_hopper_only(options, monkeypatch, capability, sub
 )
 def test_a_checkpoint_of_another_kind_is_refused(options, change, message):
     with pytest.raises(CaptureError, match=message):
-        llm.describe_model(replace(options, **change))
+        llm_settings.describe_model(replace(options, **change))
 
 
 def test_a_checkpoint_whose_configuration_was_changed_is_refused(options):
     path = options.model_path / "config.json"
     write_json(path, read_json(path) | {"tie_word_embeddings": True})
     with pytest.raises(CaptureError, match="configuration of its recipe"):
-        llm.describe_model(options)
+        llm_settings.describe_model(options)
 
 
 def test_an_engine_that_dies_leaves_the_finished_cases(options):
@@ -245,7 +242,7 @@ def test_a_run_without_hooks_is_noticed_before_the_first_case(options):
 
 
 def test_a_summary_names_errors_and_the_passes_that_were_missed(options, tmp_path):
-    run = RunFolder.open(tmp_path / "run", llm.settings(options))
+    run = RunFolder.open(tmp_path / "run", llm_settings.settings(options))
     for step, batch in ((1, 3), (0, 2)):
         operation = {"phase": "decode", "step": step, "batch": batch, "layer": 3, "call_path": "a -> b"}
         record = {
@@ -261,7 +258,7 @@ def test_a_summary_names_errors_and_the_passes_that_were_missed(options, tmp_pat
     case = replace(
         options.profile.cases["three_requests"], keep=keep({0: ["d"]}, {0: ["d"], 1: ["d"]}, {2: {0: ["d"], 1: ["d"]}})
     )
-    found = summary.document(run, {"three_requests": case})
+    found = summary.text_document(run, {"three_requests": case})
     assert found["missed"] == [
         "three_requests, prefill 0, d",
         "three_requests, decode 0, d",
@@ -272,6 +269,6 @@ def test_a_summary_names_errors_and_the_passes_that_were_missed(options, tmp_pat
         (3, True, {"y": figures}),
     ]
     assert found["kind"] == "qwen-next" and found["engine"]["name"] == "sglang"
-    assert summary.summary(run, {"three_requests": case})["captured"] == {
+    assert summary.text_summary(run, {"three_requests": case})["captured"] == {
         "d": {"calls": 2, "max_abs_error": 0.5, "max_relative_rms": 0.1}
     }

@@ -17,7 +17,8 @@ from inference_kernels.capture.recorder import Recorder
 from inference_kernels.engine import diffusion_settings
 from inference_kernels.engine.media import media_size
 from inference_kernels.models.ltx.checkpoint import ltx_pipeline
-from inference_kernels.models.ltx.hooks import AUDIO_DENSE, LTX_LAYERS, ONE_BY_ONE, STAGES
+from inference_kernels.models.ltx.spec import AUDIO_DENSE, LTX_LAYERS, ONE_BY_ONE, STAGES
+from inference_kernels.models.registry import MEDIA
 from inference_kernels.seeded.checkpoint import recipe_document
 
 SMALL = ["--size", "text_to_video=64x64x9", "--size", "longer_video=64x96x17", "--size", "image_to_video=64x64x9"]
@@ -71,7 +72,7 @@ class Engine:
 @pytest.fixture
 def capture(tmp_path, monkeypatch):
     """capture(*flags) -> Result of the command on a checkpoint without weights, engine replaced."""
-    checkpoint, pipeline = tmp_path / "LTX-2.5-Diffusers-toy", ltx_pipeline(1)
+    checkpoint, pipeline = tmp_path / "LTX-2.5-Diffusers-toy", ltx_pipeline("ltx25", 1)
     for name, document in pipeline.documents.items():
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / name).write_text(json.dumps(document))
@@ -123,7 +124,7 @@ def test_a_run_sends_every_case_and_keeps_and_counts_the_videos(capture):
     assert result.code == 0, result.err
     assert result.summary["videos"] == 6 and result.summary["captured"] == {AUDIO_DENSE: 3}
     assert sorted(path.name for path in (capture.folder / "videos").iterdir()) == sorted(
-        f"{case}_{index}.mp4" for case in diffusion_settings.KINDS["ltx25"].cases for index in (0, 1)
+        f"{case}_{index}.mp4" for case in MEDIA["ltx25"].cases for index in (0, 1)
     )
     request, wanted = Engine.requests[2]
     assert request["case"] == "longer_video" and request["num_frames"] == wanted["num_frames"] == 17
@@ -158,7 +159,7 @@ def test_a_description_has_shapes_and_errors_and_no_tensors(capture, tmp_path):
 def test_the_diffusion_decoder_decodes_only_what_captures_it(capture):
     assert capture(*SMALL, "--case", "text_to_video").code == 0
     assert Engine.requests[0][1]["use_diffusion_decoder"] is False
-    options = diffusion_settings.Options(
+    options = diffusion_settings.DiffusionOptions(
         kind="ltx25",
         model_path=Path(),
         run=Path(),

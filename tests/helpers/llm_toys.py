@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import torch
 
+from helpers.seeded_bytes import recipe_bytes
 from inference_kernels.capture.ranks import Ranks
 from inference_kernels.capture.recorder import Recorder
 from inference_kernels.capture.run import RunFolder
 from inference_kernels.capture.validate import validate_run
-from inference_kernels.seeded.recipes import ByteRecipe, byte_chunks, recipe_bytes, recipe_for_std
+from inference_kernels.seeded.recipes import ByteRecipe, byte_chunks, recipe_for_std
 
 ONE_RANK = Ranks()
 

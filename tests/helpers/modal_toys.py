@@ -11,8 +11,8 @@ from pathlib import Path
 
 from helpers import toy
 from inference_kernels.cloud.local import LocalRunner
-from inference_kernels.cloud.plan import Choices, Plan
-from inference_kernels.cloud.retrieve import Selection
+from inference_kernels.cloud.plan import CapturePlan, Choices
+from inference_kernels.cloud.retrieve import CallSelection
 from inference_kernels.cloud.run import run
 from inference_kernels.cloud.spec import CHECKPOINT, code_digest, model_volume
 
@@ -114,8 +114,8 @@ class ToyRental:
     def tell(self, case: str, what: str) -> None:
         (self.control / f"{case}.{what}").touch()
 
-    def plan(self, **changes) -> Plan:
-        return Plan(
+    def plan(self, **changes) -> CapturePlan:
+        return CapturePlan(
             Choices(
                 **{
                     "name": "toy",
@@ -129,9 +129,9 @@ class ToyRental:
             )
         )
 
-    def runner(self, plan: Plan) -> LocalRunner:
+    def runner(self, plan: CapturePlan) -> LocalRunner:
         return LocalRunner(self.path / "root", plan.job_name, self.checkout)
 
-    def run(self, selection: Selection = Selection(), **changes) -> dict:
+    def run(self, selection: CallSelection = CallSelection(), **changes) -> dict:
         plan = self.plan(**changes)
         return run(plan, self.runner(plan), self.target, self.path / "locks", 0.0, selection, self.lines.append)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
+from helpers.seeded_bytes import recipe_bytes
 from inference_kernels.capture import importer
 from inference_kernels.capture.recorder import Recorder
 from inference_kernels.capture.run import RunFolder
 from inference_kernels.capture.validate import require_passed, validate_run
 from inference_kernels.seeded.materialize import recipe_file
-from inference_kernels.seeded.recipes import Recipe, recipe_bytes
+from inference_kernels.seeded.recipes import Recipe
 
 DATA = Path(__file__).parents[1] / "data" / "toy"
 NAME = "toy_gather_scale"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from inference_kernels.models.image.hooks import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
+from inference_kernels.models.image.spec import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
 
 HEADS, DIM, WIDTH = 32, 128, 64
 

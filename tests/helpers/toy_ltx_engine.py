@@ -9,7 +9,7 @@ from torch.backends import cuda
 from torch.nn.functional import scaled_dot_product_attention
 
 from helpers.toy_image_engine import FakeRecorder
-from inference_kernels.models.ltx.hooks import ATTENTIONS, LTX_LAYERS, STAGES
+from inference_kernels.models.ltx.spec import ATTENTIONS, LTX_LAYERS, STAGES
 
 HEADS = 32
 

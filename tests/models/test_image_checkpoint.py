@@ -8,7 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from inference_kernels.models.image.checkpoint import CHAT_TEMPLATE, image_pipeline, tokenizer_document
+from helpers.seeded_bytes import recipe_bytes
+from inference_kernels.models.image.checkpoint import image_pipeline
+from inference_kernels.models.image.documents import CHAT_TEMPLATE, tokenizer_document
 from inference_kernels.seeded import checkpoint
 from inference_kernels.seeded.checkpoint import (
     CARD_FILE,
@@ -19,8 +21,7 @@ from inference_kernels.seeded.checkpoint import (
     read_recipes,
     write_checkpoint,
 )
-from inference_kernels.seeded.recipes import recipe_bytes
-from inference_kernels.seeded.weights import Weight
+from inference_kernels.seeded.weights import Drawn, Listed, linear
 
 
 def pipeline(rows=5) -> Pipeline:
@@ -33,8 +34,8 @@ def pipeline(rows=5) -> Pipeline:
         documents={"config.json": {"rows": rows}},
         texts={"a/note.txt": "text\n"},
         components=[
-            Component("a", "a.safetensors", [Weight("w", (rows, 16)), Weight("n", (4,), constant=1.5)]),
-            Component("b", "b.safetensors", [Weight("w", (3, 2, 2), gain=2.0)]),
+            Component("a", "a.safetensors", [linear("w", (rows, 16)), Listed("n", (4,), 1.5)]),
+            Component("b", "b.safetensors", [linear("w", (3, 2, 2), gain=2.0)]),
         ],
     )
 
@@ -109,7 +110,7 @@ def test_a_full_disk_is_refused_before_writing(tmp_path, monkeypatch):
 
 
 def test_the_image_pipeline_has_the_published_transformer_shapes():
-    transformer = {weight.name: weight.shape for weight in image_pipeline(2).components[0].weights}
+    transformer = {weight.name: weight.shape for weight in image_pipeline("image", 2).components[0].weights}
     assert transformer["transformer_blocks.1.img_mlp.gate_layer.weight"] == (12288, 4096)
     assert transformer["transformer_blocks.0.attn.to_out.0.weight"] == (4096, 4096)
     assert transformer["modulation.1.weight"] == (16384, 4096)
@@ -120,13 +121,11 @@ def test_the_image_pipeline_has_the_published_transformer_shapes():
 
 @pytest.mark.parametrize("component", [0, 1, 2])
 def test_names_are_unique_and_recipes_exist(component):
-    component = image_pipeline(1).components[component]
+    component = image_pipeline("image", 1).components[component]
     names = [weight.name for weight in component.weights]
     assert len(set(names)) == len(names)
-    for weight in component.weights:
-        recipe = weight.recipe(0, component.name)
-        assert (recipe is None) == (weight.constant is not None)
-        assert len(weight.shape) > 1 or recipe is None
+    assert all(len(weight.shape) > 1 for weight in component.weights if isinstance(weight, Drawn))
+    assert all(entry["tensor"].startswith(f"{component.name}/") for entry in component.entries(0))
 
 
 def test_the_tokenizer_has_one_token_a_byte():
@@ -136,11 +135,11 @@ def test_the_tokenizer_has_one_token_a_byte():
     # The letters that byte-level BPE files use for space, newline, DEL and the soft hyphen.
     assert [vocabulary[letter] for letter in "AĠĊġŃ"] == [65, 32, 10, 127, 173]
     assert [token["id"] for token in document["added_tokens"]] == list(range(256, 263))
-    assert image_pipeline(1).documents["processor/tokenizer_config.json"]["chat_template"] == CHAT_TEMPLATE
+    assert image_pipeline("image", 1).documents["processor/tokenizer_config.json"]["chat_template"] == CHAT_TEMPLATE
 
 
 def test_documents_are_json_and_carry_the_turbo_schedule():
-    documents = image_pipeline(2).documents
+    documents = image_pipeline("image", 2).documents
     assert json.loads(json.dumps(documents)) == documents
     assert len(documents["model_index.json"]["sample_sigmas"]) == 8
     assert documents["scheduler/scheduler_config.json"]["use_dynamic_shifting"] is False

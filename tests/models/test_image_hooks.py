@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.seeded_bytes import recipe_bytes
 from helpers.toy_image_engine import (
     DIM,
     HEADS,
@@ -17,8 +18,9 @@ from helpers.toy_image_engine import (
     USPAttention,
     qkv,
 )
-from inference_kernels.models.image.hooks import CACHED_PREFIX, EMPTY_PREFIX, N4096_K4096, ImageHooks, Place
-from inference_kernels.seeded.recipes import recipe_bytes, recipe_for_std
+from inference_kernels.models.image.hooks import ImageHooks, Place
+from inference_kernels.models.image.spec import CACHED_PREFIX, EMPTY_PREFIX, N4096_K4096
+from inference_kernels.seeded.recipes import recipe_for_std
 
 TEXT_IMAGE_TEXT = ((0, 3, False), (3, 9, True), (9, 11, False))
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from inference_kernels.models.deepseek.checkpoint import EXPERT_WIDTH, HIDDEN, bank_recipe, deepseek_checkpoint
+from inference_kernels.models.deepseek.checkpoint import bank_recipe, deepseek_checkpoint
+from inference_kernels.models.deepseek.config import EXPERT_WIDTH, HIDDEN
 from inference_kernels.models.gdn.checkpoint import qwen3_next_checkpoint
 from inference_kernels.models.qwen.checkpoint import decay_rates, qwen_next_checkpoint
 from inference_kernels.seeded.checkpoint import CheckpointError, Component, Pipeline, read_recipes, write_checkpoint
@@ -87,7 +88,11 @@ def test_recipes_of_both_generators_are_told_apart():
 
 
 def test_expert_tensors_are_parts_of_their_bank():
-    weights = {weight.name: weight for component in deepseek_checkpoint().components for weight in component.weights}
+    weights = {
+        weight.name: weight
+        for component in deepseek_checkpoint("deepseek41").components
+        for weight in component.weights
+    }
     rows = EXPERT_WIDTH * HIDDEN // 2
     for name, first in (("w1", 5 * 2 * rows), ("w3", 5 * 2 * rows + rows)):
         weight = weights[f"layers.1.ffn.experts.5.{name}.weight"]
@@ -197,7 +202,7 @@ def test_a_killed_writer_is_completed_and_others_are_refused(tmp_path):
     ],
 )
 def test_weight_lists(build, gigabytes, config):
-    pipeline = build()
+    pipeline = build("toy")
     names = [weight.name for component in pipeline.components for weight in component.weights]
     assert len(names) == len(set(names))
     assert pipeline.weight_bytes() / 1e9 == pytest.approx(gigabytes, rel=1e-3)

@@ -10,7 +10,7 @@ from inference_kernels.core.errors import CaptureError
 from inference_kernels.models.deepseek import hooks
 from inference_kernels.models.gdn import hooks as gdn_hooks
 from inference_kernels.models.qwen import hooks as qwen_hooks
-from inference_kernels.models.registry import PROFILES
+from inference_kernels.models.registry import LANGUAGE_KINDS, MODELS, find_profile
 
 TARGETS = [FORWARD, *hooks.TARGETS, *qwen_hooks.TARGETS, *gdn_hooks.TARGETS]
 SRT = "sglang.srt"
@@ -64,11 +64,11 @@ def test_generate_takes_token_ids(engine):
     assert {"input_ids", "sampling_params"} <= set(engine.parameters(f"{SRT}.entrypoints.engine.Engine.generate"))
 
 
-@pytest.mark.parametrize("name", [f"{kind}-{name}" for name, kinds in PROFILES.items() for kind in kinds])
+@pytest.mark.parametrize("name", [f"{kind}-{name}" for kind in LANGUAGE_KINDS for name in MODELS[kind].profiles])
 def test_engine_flags_of_the_profiles_exist(engine, name):
     kind, profile = name.rsplit("-", 1)
     known = engine.fields("sglang/srt/arg_groups/fields/")
-    assert set(PROFILES[profile][kind].flags) <= known
+    assert set(find_profile(kind, profile).flags) <= known
 
 
 def test_the_plugin_group_is_the_one_the_engine_reads(engine):
@@ -82,7 +82,7 @@ def test_the_plugin_group_is_the_one_the_engine_reads(engine):
 
 
 def engine_plugin_folder():
-    from inference_kernels.engine.llm import PLUGIN_FOLDER
+    from inference_kernels.capture.engine import PLUGIN_FOLDER
 
     return PLUGIN_FOLDER / "inference_kernels_capture-1.dist-info"
 

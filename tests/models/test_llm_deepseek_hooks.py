@@ -8,7 +8,8 @@ import torch
 
 from helpers.llm_toys import Toy, batch, coded, drawn, hooked
 from inference_kernels.capture.near_ties import exclude_near_tie
-from inference_kernels.models.deepseek.hooks import MIXED, ROUTER, SPARSE_128, SPARSE_640, DeepseekHooks
+from inference_kernels.models.deepseek.hooks import DeepseekHooks
+from inference_kernels.models.deepseek.spec import MIXED, ROUTER, SPARSE_128, SPARSE_640
 
 SCALE = 512**-0.5
 

@@ -11,7 +11,8 @@ from inference_kernels.capture.ranks import Ranks
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.models.deepseek import hopper
 from inference_kernels.models.deepseek.checkpoint import bank_recipe
-from inference_kernels.models.deepseek.hooks import DOWN, GATE_UP, DeepseekHooks
+from inference_kernels.models.deepseek.hooks import DeepseekHooks
+from inference_kernels.models.deepseek.spec import DOWN, GATE_UP
 
 EXPERTS, COLUMNS = 4, 256
 

@@ -13,8 +13,10 @@ import torch
 from helpers.llm_toys import Toy, batch, drawn, hooked
 from inference_kernels.capture.ranks import Ranks
 from inference_kernels.core.errors import CaptureError
-from inference_kernels.models.gdn.hooks import DECODE, PREFILL, GdnHooks, kept_sequences, normalised
-from inference_kernels.models.qwen.hooks import ATTENTION, INDEX, QwenHooks, block_ids, key_heads
+from inference_kernels.models.gdn.hooks import GdnHooks, kept_sequences, normalised
+from inference_kernels.models.gdn.spec import DECODE, PREFILL
+from inference_kernels.models.qwen.hooks import QwenHooks, block_ids, key_heads
+from inference_kernels.models.qwen.spec import ATTENTION, INDEX
 
 PAGE, SLOTS = 64, 64 * 64
 

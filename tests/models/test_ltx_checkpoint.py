@@ -6,10 +6,12 @@ import json
 import pytest
 
 from inference_kernels.core.files import canonical_json
-from inference_kernels.models.ltx.checkpoint import SPECIAL_TOKENS, VOCABULARY, ltx_pipeline
-from inference_kernels.models.ltx.hooks import ATTENTIONS, STAGES
+from inference_kernels.models.ltx.checkpoint import ltx_pipeline
+from inference_kernels.models.ltx.documents import SPECIAL_TOKENS, VOCABULARY
+from inference_kernels.models.ltx.spec import ATTENTIONS, STAGES
+from inference_kernels.seeded.weights import Drawn
 
-PIPELINE = ltx_pipeline(1)
+PIPELINE = ltx_pipeline("ltx25", 1)
 # SHA-256 of {name: shape} of the state_dict() of the modules that SGLang 0.5.23 builds from the documents.
 ENGINE_NAMES = {
     "transformer": "5edfd0d1af554f54ba2746b53fca6ee653045c18dd1b8ff8d222c83a1a903994",
@@ -35,10 +37,8 @@ def test_names_are_unique_and_those_of_the_engine(component):
 
 @pytest.mark.parametrize("component", PIPELINE.components, ids=lambda component: component.name)
 def test_vectors_are_constant_and_matrices_have_recipes(component):
-    for weight in component.weights:
-        recipe = weight.recipe(0, component.name)
-        assert (recipe is None) == (weight.constant is not None)
-        assert len(weight.shape) > 1 or recipe is None
+    assert all(len(weight.shape) > 1 for weight in component.weights if isinstance(weight, Drawn))
+    assert all(entry["tensor"].startswith(f"{component.name}/") for entry in component.entries(0))
 
 
 def test_every_captured_attention_has_its_true_width():
@@ -53,7 +53,7 @@ def test_every_captured_attention_has_its_true_width():
 
 
 def test_more_blocks_add_only_blocks():
-    one, three = (shapes(ltx_pipeline(blocks).components[0]) for blocks in (1, 3))
+    one, three = (shapes(ltx_pipeline("ltx25", blocks).components[0]) for blocks in (1, 3))
     added = set(three) - set(one)
     assert all(name.startswith(("transformer_blocks.1.", "transformer_blocks.2.")) for name in added)
     assert len(added) == 2 * sum(name.startswith("transformer_blocks.0.") for name in one)

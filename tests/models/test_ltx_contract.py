@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from helpers.engine_source import Source, installed
-from inference_kernels.engine.diffusion_settings import KINDS
 from inference_kernels.models.ltx.hooks import DECODER, ENGINE, GROUPED_LATENTS, LAYERS, STAGE_CALL, TRANSFORMER
+from inference_kernels.models.registry import MEDIA
 
 # Function -> parameters, in order, that the hooks read.
 FUNCTIONS = {
@@ -57,4 +57,4 @@ def test_the_pinned_schedule_has_as_many_steps_as_the_kind_says(engine):
         for node in tree.body
         if isinstance(node, ast.AnnAssign) and node.target.id == "LTX25_DISTILLED_SIGMA_VALUES"
     ]
-    assert len(sigmas.elts) == KINDS["ltx25"].steps
+    assert len(sigmas.elts) == MEDIA["ltx25"].steps

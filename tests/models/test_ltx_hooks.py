@@ -10,17 +10,8 @@ import torch
 from helpers import toy_ltx_engine as toy
 from helpers.toy_ltx_engine import Decoder, LocalAttention, Transformer, USPAttention, qkv
 from inference_kernels.core.errors import CaptureError
-from inference_kernels.models.ltx.hooks import (
-    ATTENTIONS,
-    AUDIO_DENSE,
-    STAGES,
-    VIDEO_DENSE,
-    LtxHooks,
-    Place,
-    mask_note,
-    prepare_each,
-    stage_place,
-)
+from inference_kernels.models.ltx.hooks import LtxHooks, Place, mask_note, prepare_each, stage_place
+from inference_kernels.models.ltx.spec import ATTENTIONS, AUDIO_DENSE, STAGES, VIDEO_DENSE
 
 NEIGHBORHOOD = toy.LTX2VideoVaeNeighborhoodAttention
 

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.seeded_bytes import recipe_bytes
 from inference_kernels.seeded.recipes import (
     LANE_SUM_STD,
     Recipe,
     RecipeError,
     exact_values,
     gives_bytes,
-    recipe_bytes,
     recipe_chunks,
     recipe_for_std,
     round_to_bfloat16,

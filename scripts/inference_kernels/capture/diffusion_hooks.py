@@ -1,9 +1,10 @@
-"""What the hooks of all diffusion models share: where the engine is, errors, copies, repeated calls."""
+"""What the hooks of all diffusion models share: where the engine is, copies, repeated calls, registration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inference_kernels.capture.hooks import EngineHooks
 from inference_kernels.core.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -16,36 +17,21 @@ ENGINE = "sglang.multimodal_gen.runtime"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the engine is. case: the request. seed: that of the output being made. step: from 0."""
+    """Where the engine is. case: the request. seed: of the output being computed. step: from 0."""
 
     case: str
     seed: int
     step: int
 
 
-class DiffusionHooks:
-    """Hook functions' common state. `place()` is None outside a denoising step of a real request."""
+class DiffusionHooks(EngineHooks):
+    """Base of the hook classes. `place()` is None outside a denoising step of a real request."""
 
     def __init__(self, recorder: "Recorder", place: Callable[[], Place | None]):
-        self.recorder, self.place = recorder, place
-        self.selection, self.definitions = recorder.settings["selection"], recorder.settings["definitions"]
+        super().__init__(recorder)
+        self.place = place
         self.first_seed = recorder.settings["seed"]
         self.seen: set[tuple] = set()
-        self.failed = False
-
-    def safely(self, where: str, work: Callable[[], Any]) -> Any:
-        """`work()`; any exception is left in the run folder, where the launcher finds it, and ends capturing.
-
-        The engine goes on: raised here, the exception would look like a failure of the engine.
-        """
-        if self.failed:
-            return None
-        try:
-            return work()
-        except Exception as error:
-            self.failed = True
-            self.recorder.report_error(where, error)
-            return None
 
     def first_time(self, *key: Any) -> bool:
         if key in self.seen:
@@ -65,7 +51,7 @@ class DiffusionHooks:
 
 
 def contiguous_copy(tensor: "torch.Tensor", label: str, notes: list[str]) -> "torch.Tensor":
-    """A contiguous copy of the values as they are now; a strided layout is noted, once."""
+    """Copy the values as they are now, contiguous; note a strided layout once."""
     import torch
 
     note = f"{label}: strides {list(tensor.stride())} made contiguous, values unchanged"
@@ -75,7 +61,7 @@ def contiguous_copy(tensor: "torch.Tensor", label: str, notes: list[str]) -> "to
 
 
 def engine_place(recorder: "Recorder") -> Place | None:
-    """The place from the engine's forward context; None for text encoding and warm-up.
+    """Return the place from the engine's forward context; None for text encoding and warm-up.
 
     The engine's own request id is None for requests of `DiffGenerator`, so the case names the request.
     """
@@ -88,7 +74,27 @@ def engine_place(recorder: "Recorder") -> Place | None:
     return Place(request["case"], int(batch.seed), int(context.current_timestep))
 
 
+def attach(hooks: DiffusionHooks, models: dict[str, Callable], targets: dict[str, Callable]) -> None:
+    """Register the hooks with the engine's plugin mechanism; called once in the worker.
+
+    models: class -> what to do with an object that was just made. targets: function -> hook AROUND it.
+    """
+    from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
+
+    def after(work: Callable[[Any], None]) -> Callable:
+        def made(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
+            hooks.safely("attach", lambda: (require_one_rank(), work(model)))
+
+        return made
+
+    for owner, work in models.items():
+        HookRegistry.register(f"{owner}.__init__", after(work), HookType.AFTER)
+    for target, hook in targets.items():
+        HookRegistry.register(target, hook, HookType.AROUND)
+
+
 def require_one_rank() -> None:
+    """CaptureError if the engine runs on more than one device."""
     from sglang.multimodal_gen.runtime.distributed import get_sp_world_size, get_tp_world_size
 
     found = {"tensor parallel": get_tp_world_size(), "sequence parallel": get_sp_world_size()}

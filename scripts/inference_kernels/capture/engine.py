@@ -1,4 +1,4 @@
-"""The engine as a capture sees it: its plugin, its output, its failures, the machine."""
+"""The engine as a capture sees it: its environment, its output, its failures, the machine."""
 
 import os
 import sys
@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from inference_kernels.capture.recorder import RUN_VARIABLE
 from inference_kernels.core.errors import CaptureError, EnvironmentMissing
 from inference_kernels.core.layout import REPOSITORY
 
 PLUGIN = "inference_kernels_capture"
+PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
+STUBS = PLUGIN_FOLDER / "cpu_stubs"
+Report = Callable[[str], None]
 
 
 def describe_hardware(device: str) -> dict[str, Any]:
+    """Return a record's `hardware`; EnvironmentMissing if `device` is "cuda" and there is no GPU."""
     if device == "cpu":
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -36,18 +41,41 @@ def describe_hardware(device: str) -> dict[str, Any]:
     }
 
 
-PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
+def describe_seeded(name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a record's `model` for a seeded checkpoint. document: its recipe file."""
+    return {
+        "id": f"seeded/{name}",
+        "revision": "seeded",
+        "title": document["title"],
+        "config_sha256": document["config_sha256"],
+        "seed": document["seed"],
+        "recipe": f"{document['generator']}: {document['rule']}",
+    }
 
 
-STUBS = PLUGIN_FOLDER / "cpu_stubs"
+def recorded_environment(fixed: dict[str, str]) -> dict[str, str]:
+    """Return the engine's variables that go into the records: the plugin's, `fixed`, and those set from outside."""
+    always = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"}
+    # Paths belong to the machine, not to the record.
+    found = {
+        name: value for name, value in os.environ.items() if name.startswith("SGLANG_") and not value.startswith("/")
+    }
+    return dict(sorted((found | always | fixed).items()))
 
 
-Report = Callable[[str], None]
+def set_environment(variables: dict[str, str], run: Path, *folders: Path) -> None:
+    """Set variables and import paths, for this process and, through inheritance, for the engine's workers."""
+    os.environ.update(variables)
+    os.environ[RUN_VARIABLE] = str(run.resolve())
+    paths = [str(folder) for folder in (PLUGIN_FOLDER, REPOSITORY / "scripts", *folders)]
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([inherited] if inherited else []))
 
 
 @contextmanager
 def engine_failures(log: Path) -> Iterator[None]:
-    """Any exception of the engine becomes a CaptureError that names its log."""
+    """Turn any exception of the engine into a CaptureError that names its log."""
     try:
         yield
     except Exception as error:

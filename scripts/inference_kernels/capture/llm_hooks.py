@@ -1,7 +1,7 @@
 """What the hooks of all language models share: which forward pass this is, and whether a call is to be kept.
 
-The launcher writes the request that is being served (`RunFolder.begin_case`): its `keep` (`llm_cases.Keep`)
-names the forward passes to keep; `layers` of the run's selection name one layer for each definition.
+The launcher writes the request that is being served (`RunFolder.begin_case`): its `keep` (`requests.Keep`)
+names the forward passes to keep; `layers` of the run's selection name one layer per definition.
 """
 
 import inspect
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inference_kernels.capture.hooks import EngineHooks
 from inference_kernels.capture.ranks import Ranks, engine_ranks
 from inference_kernels.core.errors import CaptureError
 
@@ -22,7 +23,7 @@ READY = "hooks_ready"
 
 @dataclass(frozen=True)
 class Target:
-    """A function of the engine that is hooked. needs: parameters the hook reads by name. hook: its method."""
+    """A function of the engine to hook. needs: parameters the hook reads by name. hook: method of the hook class."""
 
     path: str
     needs: tuple[str, ...]
@@ -35,9 +36,11 @@ FORWARD = Target(
 
 
 @dataclass(frozen=True)
-class Step:
-    """One forward pass. phase: "prefill" or "decode". kind: the phase, and for a decode pass of some of the
-    requests how many, such as "decode 2". number: from 0 among the passes of the kind.
+class ForwardPass:
+    """One forward pass of the model. phase: "prefill" or "decode".
+
+    kind: the phase, and for a decode pass of some of the requests how many, such as "decode 2".
+    number: from 0 among the passes of the kind.
     """
 
     case: str
@@ -48,18 +51,17 @@ class Step:
     request: dict[str, Any]
 
 
-class LanguageHooks:
+class LanguageHooks(EngineHooks):
     """Base of the hook classes. `step` is None outside a forward pass of a case."""
 
     targets: tuple[Target, ...] = ()
 
     def __init__(self, recorder: "Recorder", ranks: Callable[[], Ranks] = engine_ranks):
-        self.recorder, self._find_ranks = recorder, ranks
-        self.selection, self.definitions = recorder.settings["selection"], recorder.settings["definitions"]
-        self.step: Step | None = None
+        super().__init__(recorder)
+        self._find_ranks = ranks
+        self.step: ForwardPass | None = None
         self.numbers: dict[tuple[str, str], int] = {}
         self.kept: set[tuple] = set()
-        self.failed = False
 
     def around_forward(self, original: Callable, runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
         """AROUND `ModelRunner.forward`: number the forward passes of the case."""
@@ -69,7 +71,7 @@ class LanguageHooks:
         finally:
             self.step = None
 
-    def _begin_step(self, forward_batch: Any) -> Step | None:
+    def _begin_step(self, forward_batch: Any) -> ForwardPass | None:
         request, mode = self.recorder.request(), forward_batch.forward_mode
         if request is None or mode.is_idle():
             return None
@@ -79,28 +81,14 @@ class LanguageHooks:
         kind = pass_kind(phase, batch, len(request["prompt_tokens"]))
         number = self.numbers.get((request["case"], kind), 0)
         self.numbers[request["case"], kind] = number + 1
-        return Step(request["case"], phase, kind, number, batch, request)
+        return ForwardPass(request["case"], phase, kind, number, batch, request)
 
     @property
     def ranks(self) -> Ranks:
         return self._find_ranks()
 
-    def safely(self, where: str, work: Callable[[], Any]) -> Any:
-        """`work()`; any exception is left in the run folder for the launcher, and ends capturing.
-
-        The engine goes on: raised here, the exception would only kill its scheduler.
-        """
-        if self.failed:
-            return None
-        try:
-            return work()
-        except Exception as error:
-            self.failed = True
-            self.recorder.report_error(where, error)
-            return None
-
     def wants(self, definition: str, layer: int, rows: int) -> bool:
-        """Count a call and say whether to keep it; calls without rows are counted only."""
+        """Count a call and tell whether to keep it; a call without rows is only counted."""
         return bool(self.safely(definition, lambda: self._wants(definition, layer, rows)))
 
     def _wants(self, definition: str, layer: int, rows: int) -> bool:
@@ -157,19 +145,19 @@ class LanguageHooks:
 
 
 def pass_kind(phase: str, batch: int, requests: int) -> str:
-    """How a case's `keep` calls a forward pass over `batch` of its `requests`."""
+    """Return the name in a case's `keep` of a forward pass over `batch` of its `requests`."""
     return f"decode {batch}" if phase == "decode" and batch != requests else phase
 
 
 def arguments(function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by parameter name, with the defaults of those not given."""
+    """Return the arguments of a call by parameter name, with the defaults of those not given."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
 
 
 def copied(tensors: dict[str, "torch.Tensor"]) -> dict[str, "torch.Tensor"]:
-    """Contiguous copies of the values as they are now."""
+    """Copy the values as they are now, contiguous."""
     import torch
 
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
@@ -197,7 +185,7 @@ def _refuse_graph_capture() -> None:
 
 
 def check_target(target: Target, resolve: Callable[[str], Any], engine: str) -> None:
-    """CaptureError if the engine has no such function, or one without the parameters that the hook reads."""
+    """CaptureError if the engine lacks the function, or the function a parameter that the hook reads."""
     try:
         names = list(inspect.signature(resolve(target.path)).parameters)
     except (ImportError, AttributeError) as error:

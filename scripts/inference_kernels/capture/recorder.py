@@ -20,7 +20,8 @@ from inference_kernels.core.tensors import save_tensor
 if TYPE_CHECKING:
     import torch
 
-RUN_VARIABLE = "INFERENCE_KERNELS_RUN"
+# How the launcher tells the workers the run folder, and the checkpoint whose recipes the weights are compared with.
+RUN_VARIABLE, CHECKPOINT_VARIABLE = "INFERENCE_KERNELS_RUN", "INFERENCE_KERNELS_CHECKPOINT"
 
 
 class Recorder:

@@ -1,10 +1,9 @@
-"""Requests of the seeded captures: prompts by an integer rule, groups of them, forward passes to keep.
+"""Requests of language-model captures: prompts by an integer rule, groups of them, forward passes to keep.
 
-The small cases fill the starter slice, so they have few rows and few pages; the large ones are captured and
-validated on the GPU host and come back as a summary. Standard library only.
+A `Profile` is what one model captures for one purpose; models/<model>/spec.py has them. Standard library only.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # Forward passes to keep, from 0: "prefill", "decode" (of all requests) or "decode N" (of N of them) ->
@@ -19,8 +18,7 @@ TOKEN_RULE = (
 class Prompt:
     """Tokens by the rule above. number: s, different for prompts that share nothing. length: tokens.
 
-    start: the first `start` tokens are those of prompt `start_of`. image: put image tokens at positions 2 to
-    5.
+    start: the first `start` tokens are those of prompt `start_of`. image: put image tokens at positions 2 to 5.
     """
 
     number: int
@@ -30,7 +28,7 @@ class Prompt:
     image: bool = False
 
     def tokens(self, vocabulary: int, image_token: int | None) -> list[int]:
-        """The ids, all of them from 3 to below `vocabulary`, which excludes special tokens."""
+        """Return the ids, all from 3 to below `vocabulary`, which excludes special tokens."""
         ids = [_token(i, self.start_of if i < self.start else self.number, vocabulary - 3) for i in range(self.length)]
         if self.image:
             ids[2:6] = [image_token] * 4
@@ -38,16 +36,16 @@ class Prompt:
 
 
 def _token(i: int, number: int, modulus: int) -> int:
-    # The last term keeps a prompt longer than the modulus from repeating itself, which would make ties.
+    # The last term keeps a prompt longer than the modulus from repeating itself, which would cause ties.
     return 3 + (7 * i * i + 613 * (2 * number + 1) * i + 7919 * number + 1009 * (i // modulus)) % modulus
 
 
 @dataclass(frozen=True)
-class Case:
-    """Requests that are submitted together after a flush, and a request before them that fills the cache.
+class RequestCase:
+    """Requests submitted together after a flush; `predecessor` comes before them and fills the cache.
 
-    output_tokens: of every request, or of each one. cached: smallest and largest number of prompt tokens that
-    may come from the cache, for every request.
+    output_tokens: of every request, or one number per request. cached: smallest and largest number of prompt
+    tokens that may come from the cache, for every request.
     """
 
     prompts: tuple[Prompt, ...]
@@ -59,7 +57,7 @@ class Case:
 
     @property
     def outputs(self) -> list[int]:
-        """Tokens to generate for each prompt."""
+        """Return the number of tokens to generate for each prompt."""
         if isinstance(self.output_tokens, int):
             return [self.output_tokens] * len(self.prompts)
         return list(self.output_tokens)
@@ -69,7 +67,7 @@ Steps = dict[int, list[str]]
 
 
 def keep(prefill: Steps | None = None, decode: Steps | None = None, some: dict[int, Steps] | None = None) -> Keep:
-    """`Keep` from the definitions of each forward pass; `some`: decode passes of so many of the requests."""
+    """Build a `Keep` from the definitions per forward pass. some: decode passes of so many of the requests."""
     parts = {"prefill": prefill, "decode": decode}
     parts |= {f"decode {count}": steps for count, steps in (some or {}).items()}
     result: Keep = {}
@@ -91,9 +89,9 @@ class Profile:
     """Everything fixed about a capture. flags: of `sglang.Engine`. layers: layer to capture, by definition.
 
     seeded: the checkpoint is one of `make_seeded_checkpoint.py`.
-    substitutions: keys of `hopper_routes.SUBSTITUTIONS`, applied on GPUs of compute capability 9.x only.
+    substitutions: name -> description of what replaces the engine's kernels on GPUs of compute capability 9.x.
     blackwell_environment: variables that select the same formats where the GPU supports them.
-    tokens: ids of prompts lie in 3 .. tokens - 1. ties: definitions whose selection may differ by near-ties.
+    tokens: ids of prompts lie in 3 .. tokens - 1. ties: definitions whose selection may differ by near ties.
 
     For AgentX cases only: checkpoint: repository of the pinned checkpoint (no published source prints its
     revision). phases: definitions to keep in prefill and in decode. page_size: of the prefix cache, in
@@ -103,10 +101,10 @@ class Profile:
     layers: dict[str, int]
     flags: dict[str, Any]
     seeded: bool = False
-    cases: dict[str, Case] = field(default_factory=dict)
+    cases: dict[str, RequestCase] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     blackwell_environment: dict[str, str] = field(default_factory=dict)
-    substitutions: tuple[str, ...] = ()
+    substitutions: dict[str, str] = field(default_factory=dict)
     tokens: int = 0
     image_token: int | None = None
     ties: tuple[str, ...] = ()
@@ -131,6 +129,32 @@ EAGER = {
 
 
 def expected_definitions(profile: Profile, cases: list[str]) -> list[str]:
-    """Definitions of which the cases must yield at least one call, in the profile's order."""
+    """Return the definitions of which the cases must yield a call, in the profile's order."""
     wanted = {name for case in cases for steps in profile.cases[case].keep.values() for name in steps}
     return [name for name in profile.layers if name in wanted]
+
+
+def enlarged(profile: Profile, cases: dict[str, RequestCase], **flags: Any) -> Profile:
+    """Return a seeded profile with larger cases and the flags they need."""
+    return replace(profile, cases=cases, flags=profile.flags | flags)
+
+
+def rehearsed(seeded: Profile, published: Profile, context_length: int) -> Profile:
+    """Return the published profile of a model as far as it fits its seeded checkpoint on one GPU.
+
+    context_length: all that the seeded checkpoint's configuration admits.
+    """
+    flags = {
+        "chunked_prefill_size": published.flags["chunked_prefill_size"],
+        "schedule_policy": "fcfs",
+        "context_length": context_length,
+    }
+    return replace(
+        seeded,
+        cases={},
+        phases=published.phases,
+        page_size=published.page_size,
+        hit_slack=published.hit_slack,
+        prompt_rule=published.prompt_rule + "; an id a word stands in for the tokenizer",
+        flags=seeded.flags | flags,
+    )

@@ -26,7 +26,7 @@ KILLED_CHILD, STOPPED = 3, 143
 
 
 class Stopped(Exception):
-    """The container is told to stop: pre-emption, or the end of its time."""
+    """The container was told to stop: pre-emption, or the end of its time."""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def capture(job: dict[str, Any]) -> int:
-    """Run the capture command where it stopped, publishing each finished case; the command's exit code."""
+    """Run or resume the capture command and publish each finished case; return the command's exit code."""
     require_code(job)
     checkpoint, work = read_checkpoint(job), Path(job["work"])
     publisher = Publisher(Path(job["data"]) / job["capture"], work, lambda: commit(job))
@@ -94,12 +94,12 @@ def publish_live(publisher: Publisher) -> None:
         if publisher.publish():
             report("committed")
     except FileNotFoundError as error:
-        # Excluding a near-tie deletes files just before the manifest stops listing them.
+        # Excluding a near tie deletes files just before the manifest stops listing them.
         report(f"{error.filename}: gone, looking again")
 
 
 def end(child: subprocess.Popen) -> None:
-    """Stop a capture that still runs, and keep the volume quiet afterwards."""
+    """Stop a capture that still runs, so that nothing writes afterwards."""
     if child.poll() is None:
         child.terminate()
         try:

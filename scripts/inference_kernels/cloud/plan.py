@@ -15,15 +15,13 @@ from inference_kernels.cloud.spec import (
     GPU,
     INVENTORY,
     LOG,
-    MODELS,
     JobSpec,
     Layout,
     capture_folder,
     model_volume,
 )
 from inference_kernels.core.errors import CaptureError
-from inference_kernels.engine.diffusion_settings import KINDS
-from inference_kernels.models.registry import find_profile
+from inference_kernels.models.registry import MEDIA, MODELS, PUBLISHED, find_profile
 
 WORKER_CPUS, WORKER_MEMORY_GIB, CPUS_PER_GPU = 8, 32, 16
 
@@ -56,22 +54,18 @@ class Choices:
     capture_flags: tuple[str, ...] = ()
 
 
-class Plan:
+class CapturePlan:
     """Choices with their consequences. CaptureError for unknown cases and for more than 24 hours."""
 
     def __init__(self, choices: Choices):
-        self.choices, self.model = choices, MODELS[choices.kind]
+        self.choices, self.model = choices, PUBLISHED[choices.kind]
+        self.media = MEDIA.get(choices.kind)
         self.profile = "seeded" if choices.seeded else "published"
         self.cases: list[Planned] = (
             []
             if choices.prepare_model
             else planned_cases(
-                choices.kind,
-                self.profile,
-                choices.cases,
-                choices.num_outputs,
-                choices.max_output_tokens,
-                bool(choices.reference_image),
+                choices.kind, self.profile, choices.cases, choices.num_outputs, bool(choices.reference_image)
             )
         )
         estimate = prepare_seconds(choices.kind) if choices.prepare_model else capture_seconds(choices.kind, self.cases)
@@ -99,7 +93,7 @@ class Plan:
 
     @property
     def lock_names(self) -> list[str]:
-        """A preparation owns the model's volume; a capture its name, and a slot for each GPU it rents."""
+        """Name the locks: a preparation owns the model's volume, a capture its name and one slot per GPU it rents."""
         if self.choices.prepare_model:
             return [f"modal-volume-{model_volume(self.choices.kind)}"]
         return [f"modal-run-{self.choices.name}"] + [f"modal-{GPU}-{index}" for index in range(self.gpus)]
@@ -157,11 +151,11 @@ class Plan:
         }
 
     def capture_command(self, layout: Layout, python: str) -> list[str]:
-        """The capture script as it runs in the container; the model's id and revision are added there."""
+        """Return the capture script's call in the container, where the model's id and revision are added."""
         choices = self.choices
         command = [
             python,
-            str(layout.repository / "scripts" / self.model.script),
+            str(layout.repository / "scripts" / MODELS[choices.kind].script),
             "--kind",
             choices.kind,
             "--model-path",
@@ -171,7 +165,7 @@ class Plan:
         ]
         for case in self.cases:
             command += ["--case", case.name]
-        command += self._text_flags() if self.model.text else self._media_flags(layout)
+        command += self._media_flags(layout) if self.media else self._text_flags()
         return command + list(choices.capture_flags)
 
     def _text_flags(self) -> list[str]:
@@ -180,7 +174,7 @@ class Plan:
             flags += ["--max-output-tokens", str(self.choices.max_output_tokens)]
         if self.choices.gpus:
             flags += ["--engine-flag", f"tp_size={self.gpus}"]
-            flags += ["--engine-flag", f"ep_size={self.gpus}"] if self.choices.kind == "deepseek41" else []
+            flags += ["--engine-flag", f"ep_size={self.gpus}"] if self.model.expert_parallel else []
         return flags
 
     def _media_flags(self, layout: Layout) -> list[str]:
@@ -192,26 +186,20 @@ class Plan:
         return flags
 
     def definitions(self) -> list[str]:
-        """What can be captured; a shorter list if the flags after `--` choose."""
-        if self.model.text:
-            return list(find_profile(self.choices.kind, self.profile).layers)
-        kind = KINDS[self.choices.kind]
-        return kind.definitions(kind.default_layers, kind.default_steps)
+        """Return what can be captured; flags after `--` may choose fewer."""
+        if self.media:
+            return self.media.definitions(self.media.default_layers, self.media.default_steps)
+        return list(find_profile(self.choices.kind, self.profile).layers)
 
     def expected_files(self) -> list[str]:
-        """Names as far as they are known before: UUIDs and hashes are those of the contents."""
+        """Name the files as far as they are known before: UUIDs and hashes follow from the contents."""
         if self.choices.prepare_model:
             return [f"{self.checkpoint}.{CHECKPOINT}"] + ([] if self.choices.seeded else [DOWNLOADS])
-        ending = "mp4" if self.choices.kind == "ltx25" else "png"
-        media = (
-            []
-            if self.model.text
-            else [
-                f"results/{case.name}_{index}.{ending}"
-                for case in self.cases
-                for index in range(self.choices.num_outputs)
-            ]
-        )
+        media = []
+        if self.media:
+            ending = "mp4" if self.media.video else "png"
+            numbers = range(self.choices.num_outputs)
+            media = [f"results/{case.name}_{index}.{ending}" for case in self.cases for index in numbers]
         return (
             ["dataset/manifest.json"]
             + [f"dataset/counts/{case.name}.json" for case in self.cases]
@@ -222,7 +210,7 @@ class Plan:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What `--dry-run` prints as its last line."""
+        """Return what `--dry-run` prints as its last line."""
         model, container = self.model, Layout(CONTAINER_BASE)
         return {
             "name": self.choices.name,
@@ -253,7 +241,7 @@ class Plan:
         return pinned or "pinned in the volume at its first preparation"
 
     def cost_inputs(self) -> dict[str, float]:
-        """Upper bounds of what is billed; prices are not known here."""
+        """Return upper bounds of what is billed; prices are not known here."""
         hours = self.seconds / 3600
         spec = self.spec(Layout(CONTAINER_BASE), "python3")
         return {

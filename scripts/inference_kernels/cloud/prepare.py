@@ -1,4 +1,4 @@
-"""Inside the container: fill the volume of a model, resumably, from pinned revisions.
+"""Inside the container: fill the volume of a model from pinned revisions; an interrupted preparation is resumed.
 
 downloads.json            repository -> {"revision", "files": {path: {"size", "sha256"}}}, after each file
 <folder>.checkpoint.json  what the capture needs; written last, so it says that the checkpoint is whole
@@ -11,18 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.cloud.spec import CHECKPOINT, DOWNLOADS, MODELS, Repository
+from inference_kernels.capture.engine import Report
+from inference_kernels.cloud.spec import CHECKPOINT, DOWNLOADS
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import read_json, write_json
 from inference_kernels.core.hashing import sha256_file
 from inference_kernels.models.ltx.prepare import CONVERTER_COMMIT
+from inference_kernels.models.model import Repository
+from inference_kernels.models.registry import PUBLISHED
 
 DIFFUSERS = "https://github.com/huggingface/diffusers"
-Report = Callable[[str], None]
 
 
 def prepare(job: dict[str, Any], commit: Callable[[], None], report: Report) -> None:
-    """Do what is left of `job`: kind, seeded, folder, model, repository, manifest, work, revision."""
+    """Do what is left of a job with kind, seeded, folder, model, repository, manifest, work and revision."""
     volume, kind = Path(job["model"]), job["kind"]
     target = volume / job["folder"]
     if job["seeded"]:
@@ -46,14 +48,15 @@ def prepare(job: dict[str, Any], commit: Callable[[], None], report: Report) -> 
 def published(
     job: dict[str, Any], volume: Path, target: Path, commit: Callable[[], None], report: Report
 ) -> dict[str, Any]:
-    converted = any(repository.folder for repository in MODELS[job["kind"]].repositories)
-    first, revision = MODELS[job["kind"]].repositories[0].id, ""
-    for repository in MODELS[job["kind"]].repositories:
+    """Download the published checkpoint, converted if it must be; return what its marker says of it."""
+    model = PUBLISHED[job["kind"]]
+    first, revision = model.repositories[0].id, ""
+    for repository in model.repositories:
         pinned = job["revision"] if repository.id == first and job["revision"] else repository.revision
-        place = volume / "distribution" / repository.folder if converted else target
+        place = volume / "distribution" / repository.folder if model.converted else target
         found = download(repository, pinned, place, volume / DOWNLOADS, commit, report)
         revision = found if repository.id == first else revision
-    if converted:
+    if model.converted:
         convert(job, volume, target)
     return {"class": "published", "model_id": first, "revision": revision}
 
@@ -61,9 +64,9 @@ def published(
 def download(
     repository: Repository, pinned: str | None, place: Path, ledger: Path, commit: Callable[[], None], report: Report
 ) -> str:
-    """Fetch the files that the ledger does not list; the revision.
+    """Fetch the files that the ledger does not list; return the revision.
 
-    Each one is checked against the Hub's size and, for large files, its hash.
+    Each file is checked against the Hub's size and, if it is large, its hash.
     """
     from huggingface_hub import HfApi, hf_hub_download
 
@@ -97,7 +100,7 @@ def download(
 
 
 def check_download(path: Path, item: Any) -> dict[str, Any]:
-    """Size and SHA-256 of a downloaded file; CaptureError, and no file, if they are not those of the Hub."""
+    """Return size and SHA-256 of a downloaded file; CaptureError, and no file, if they are not the Hub's."""
     size, digest = path.stat().st_size, sha256_file(path)
     expected = item.lfs.sha256 if item.lfs else digest
     if (size, digest) != (item.size, expected):
@@ -112,8 +115,7 @@ def check_download(path: Path, item: Any) -> dict[str, Any]:
 
 
 def convert(job: dict[str, Any], volume: Path, target: Path) -> None:
-    """LTX-2.5: the official converter at its pinned commit, from a shallow checkout on the container's
-    disk."""
+    """Convert LTX-2.5 with the official converter at its pinned commit, from a shallow checkout on its own disk."""
     checkout = Path(job["work"]) / "diffusers"
     run(["git", "init", "--quiet", str(checkout)])
     run(["git", "-C", str(checkout), "fetch", "--quiet", "--depth", "1", DIFFUSERS, CONVERTER_COMMIT])
@@ -146,7 +148,7 @@ def run(command: list[str]) -> None:
 
 
 def read_checkpoint(job: dict[str, Any]) -> dict[str, Any]:
-    """What `prepare` wrote; CaptureError if it never came to its end."""
+    """Read what `prepare` wrote; CaptureError if it never came to its end."""
     path = Path(job["model"]) / f"{job['folder']}.{CHECKPOINT}"
     if not path.exists():
         raise CaptureError(

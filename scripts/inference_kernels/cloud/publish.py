@@ -1,4 +1,4 @@
-"""Inside the container: finished cases go from its own disk to the volume, and come back after a restart.
+"""Inside the container: copy finished cases from its own disk to the volume, and back after a restart.
 
 The capture runs on the container's disk, so the engine's open files never lie in the volume. Whenever the
 run's manifest lists a new case, its files are copied (hashed, temporary name, fsync, rename), then the
@@ -59,7 +59,7 @@ class Publisher:
         write_json(path, state)
 
     def restore(self) -> list[str]:
-        """Bring the published run back to `work`, discard what its manifest does not list; finished cases."""
+        """Copy the published run back to `work`, without what its manifest does not list; return the finished cases."""
         source, target = self.folder / "dataset", self.work / "dataset"
         remove_leftovers(self.folder)
         if not (source / MANIFEST).exists():
@@ -108,14 +108,14 @@ class Publisher:
                 self.published.discard(name)
 
     def publish_log(self) -> None:
-        """Keep the engine's output, also of a capture that failed."""
+        """Keep the engine's output, also of a failed capture."""
         source = self.work / LOG
         if source.exists():
             shutil.copyfile(source, self.folder / LOG)
             self.commit()
 
     def take_inventory(self) -> dict[str, Any]:
-        """Hash what lies in the volume, not what was meant to; the last file of a capture."""
+        """Hash what lies in the volume, not what was meant to, and write the inventory, a capture's last file."""
         skipped = {INVENTORY, "state.json"}
         paths = [self.folder / name for name in files_below_all(self.folder) if name not in skipped]
         files = {}
@@ -139,7 +139,7 @@ def _media(manifest: dict[str, Any]) -> list[str]:
 
 
 def files_below_all(root: Path) -> list[str]:
-    """Relative POSIX paths of all files below `root`, sorted; the manifest of a run too."""
+    """Return the relative POSIX paths of all files below `root`, sorted; the manifest of a run too."""
     return sorted(
         Path(folder, name).relative_to(root).as_posix() for folder, _, names in os.walk(root) for name in names
     )

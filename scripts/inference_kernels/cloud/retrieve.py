@@ -1,15 +1,15 @@
-"""From the captures volume to this machine: file by file, each one checked against the container's inventory.
+"""Retrieve a capture from its volume, file by file, each one checked against the container's inventory.
 
-A file that is here with its size and hash is not fetched again. The run's manifest comes last, so a
-retrieval that was interrupted cannot be imported.
+A file that is here with its size and hash is not fetched again. The run's manifest comes last, so an interrupted
+retrieval cannot be imported.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from inference_kernels.capture.engine import Report
 from inference_kernels.capture.run import MANIFEST
 from inference_kernels.cloud.spec import CAPTURES_VOLUME, INVENTORY, Runner, capture_folder
 from inference_kernels.core.errors import CaptureError
@@ -27,7 +27,6 @@ from inference_kernels.core.layout import inside
 ATTEMPTS = 3
 LAST = f"dataset/{MANIFEST}"
 BATCH_AXES, CONTEXT_AXES = ("B", "batch_size", "num_seqs"), ("T", "N4", "num_pages", "total_seq_len")
-Report = Callable[[str], None]
 
 
 class WrongBytes(Exception):
@@ -35,7 +34,7 @@ class WrongBytes(Exception):
 
 
 @dataclass(frozen=True)
-class Selection:
+class CallSelection:
     """Which calls of text models to retrieve. batch_sizes: () for all; calls without that axis are kept.
 
     context_endpoints: of each definition, batch size and phase only the shortest and the longest context.
@@ -48,7 +47,7 @@ class Selection:
         return bool(self.batch_sizes) or self.context_endpoints
 
     def choose(self, calls: dict[str, dict[str, Any]]) -> set[str]:
-        """Names of the chosen ones among `calls`, name -> content of calls/<name>."""
+        """Return the chosen names among `calls`, name -> content of calls/<name>."""
         kept = {
             name
             for name, call in calls.items()
@@ -85,7 +84,7 @@ class Retrieval:
             write_bytes(saved, self._read(INVENTORY))
         self.inventory = read_object(saved)
 
-    def run(self, selection: Selection) -> dict[str, Any]:
+    def run(self, selection: CallSelection) -> dict[str, Any]:
         """Fetch what is missing; CaptureError if a file keeps arriving with other bytes."""
         names = {name: self.target / name for name in self.inventory["files"]}
         listing = None
@@ -105,8 +104,8 @@ class Retrieval:
             "bytes": self.inventory["bytes"],
         }
 
-    def _select(self, names: dict[str, Path], selection: Selection) -> tuple[dict[str, Path], dict[str, Any]]:
-        """The files of the chosen calls, and the manifest that lists just them."""
+    def _select(self, names: dict[str, Path], selection: CallSelection) -> tuple[dict[str, Path], dict[str, Any]]:
+        """Return the files of the chosen calls, and the manifest that lists only them."""
         index = self.target / "index"
         documents = [name for name in names if name.startswith("dataset/calls/")] + [LAST]
         for name in documents:
@@ -145,7 +144,7 @@ class Retrieval:
                 )
 
     def _fetch(self, name: str, path: Path) -> None:
-        """One file, under its final name only if its size and hash are right."""
+        """Fetch one file; it gets its final name only if its size and hash are right."""
         if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
             raise CaptureError(
                 expected="a path inside the capture", found=name, where=INVENTORY, remedy="do not trust this inventory"
@@ -193,7 +192,7 @@ class Retrieval:
         return found
 
     def _read(self, name: str) -> bytes:
-        """A small JSON file of the capture."""
+        """Read a small JSON file of the capture."""
         try:
             content = b"".join(self.runner.read(CAPTURES_VOLUME, f"{self.folder}/{name}"))
         except FileNotFoundError as error:
@@ -208,7 +207,7 @@ class Retrieval:
 
 
 def call_tensors(call: dict[str, Any]) -> list[str]:
-    """Paths of all tensors of one call, as the run names them."""
+    """Return the paths of all tensors of one call, as the run names them."""
     record = call["record"]
     places = list(call["workload"]["inputs"].values()) + [
         item for group in ("outputs", "auxiliary") for item in record[group].values()

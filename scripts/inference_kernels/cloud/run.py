@@ -2,14 +2,15 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from inference_kernels.cloud.plan import Plan
-from inference_kernels.cloud.retrieve import Retrieval, Selection
+from inference_kernels.capture.engine import Report
+from inference_kernels.cloud.plan import CapturePlan
+from inference_kernels.cloud.retrieve import CallSelection, Retrieval
 from inference_kernels.cloud.spec import (
     CAPTURES_VOLUME,
     CHECKPOINT,
@@ -25,16 +26,21 @@ from inference_kernels.core.errors import CaptureError, LockHeld
 from inference_kernels.core.files import parse_json, write_bytes
 from inference_kernels.core.locks import locked, network_warning
 
-# A pre-empted container is replaced; finished cases are in the volume. So often, and not for ever.
+# A pre-empted container is replaced, as finished cases are in the volume, but not endlessly.
 MAX_CONTAINERS = 8
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-Report = Callable[[str], None]
 
 
 def run(
-    plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float, selection: Selection, report: Report
+    plan: CapturePlan,
+    runner: Runner,
+    target: Path,
+    locks: Path,
+    lock_timeout: float,
+    selection: CallSelection,
+    report: Report,
 ) -> dict[str, Any]:
-    """Prepare a model, or capture and retrieve to `target`; the summary.
+    """Prepare a model, or capture and retrieve to `target`; return the summary.
 
     CaptureError if a lock is held, the container fails, or a file does not arrive as it was.
     """
@@ -54,15 +60,21 @@ def run(
 
 
 def retrieve_only(
-    plan: Plan, runner: Runner, target: Path, locks: Path, lock_timeout: float, selection: Selection, report: Report
+    plan: CapturePlan,
+    runner: Runner,
+    target: Path,
+    locks: Path,
+    lock_timeout: float,
+    selection: CallSelection,
+    report: Report,
 ) -> dict[str, Any]:
-    """Go on with a retrieval, by the inventory that is saved here if there is one. Rents nothing."""
+    """Go on with a retrieval, by the saved inventory if there is one; rent nothing."""
     with ending_signals(), exclusive(plan, locks, lock_timeout, report, gpus=False):
         return Retrieval(runner, plan.choices.name, target, report, fresh=False).run(selection)
 
 
 @contextmanager
-def exclusive(plan: Plan, folder: Path, timeout: float, report: Report, gpus: bool = True) -> Iterator[None]:
+def exclusive(plan: CapturePlan, folder: Path, timeout: float, report: Report, gpus: bool = True) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     mounts = Path("/proc/mounts")
     warning = network_warning(folder, mounts.read_text() if mounts.exists() else "")
@@ -80,8 +92,8 @@ def exclusive(plan: Plan, folder: Path, timeout: float, report: Report, gpus: bo
         ) from error
 
 
-def run_containers(plan: Plan, runner: Runner, report: Report) -> int:
-    """Run the plan's command until it ends by itself; how many containers that took."""
+def run_containers(plan: CapturePlan, runner: Runner, report: Report) -> int:
+    """Run the plan's command until it ends by itself; return how many containers that took."""
     spec = plan.spec(runner.layout, runner.python)
     report(f"{spec.name}: {plan.gpus or 'no'} GPUs, time limit {spec.seconds / 3600:.1f} h")
     for number in range(1, MAX_CONTAINERS + 1):
@@ -112,7 +124,7 @@ def run_containers(plan: Plan, runner: Runner, report: Report) -> int:
 
 
 def run_once(runner: Runner, spec: JobSpec, report: Report) -> tuple[int, str]:
-    """Exit code of one container, and the last error line of its output."""
+    """Run one container; return its exit code and the last error line of its output."""
     job: Job | None = None
     error = ""
     try:
@@ -128,14 +140,14 @@ def run_once(runner: Runner, spec: JobSpec, report: Report) -> tuple[int, str]:
                 job.release()
 
 
-def fetch_log(plan: Plan, runner: Runner, target: Path) -> None:
-    """The engine's output of a capture that failed, if it came that far."""
+def fetch_log(plan: CapturePlan, runner: Runner, target: Path) -> None:
+    """Fetch the engine's output of a failed capture, if there is any."""
     with suppress(FileNotFoundError):
         log = b"".join(runner.read(CAPTURES_VOLUME, f"{plan.folder}/{LOG}"))
         write_bytes(target / LOG, log)
 
 
-def read_marker(plan: Plan, runner: Runner) -> dict[str, Any]:
+def read_marker(plan: CapturePlan, runner: Runner) -> dict[str, Any]:
     name = f"{plan.checkpoint}.{CHECKPOINT}"
     try:
         text = b"".join(runner.read(model_volume(plan.choices.kind), name)).decode()
@@ -148,7 +160,7 @@ def read_marker(plan: Plan, runner: Runner) -> dict[str, Any]:
 
 @contextmanager
 def ending_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the program like an exception, so that everything is given back."""
+    """Make SIGTERM and SIGHUP unwind the program like an exception, so that everything is given back."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -163,7 +175,7 @@ def ending_signals() -> Iterator[None]:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Signals wait while a container is started or given back: one in between would leave it running."""
+    """Hold signals back while a container is started or given back: one in between would leave it running."""
     numbers, arrived = (*ENDING, signal.SIGINT), []
     before = {number: signal.signal(number, lambda number, frame: arrived.append(number)) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""Rented captures: the pinned image, the models, where everything lies in a container. Standard library only.
+"""Rented captures: the pinned image, the volumes, where everything lies in a container. Standard library only.
 
 <base>/repository   hooks, capture scripts, definitions, tasks: uploaded from this checkout
 <base>/model        volume of the model: <checkpoint>/, then <checkpoint>.checkpoint.json
@@ -14,7 +14,6 @@ from typing import Protocol
 
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.hashing import sha256_file
-from inference_kernels.models.registry import PUBLISHED
 
 ENGINE_IMAGE = "lmsysorg/sglang@sha256:ddae0e399d3d94f7827f16183301cf8dac4cf0eae0ef25590b7dac5881d713d8"
 APP = "inference-kernels"
@@ -26,88 +25,9 @@ CHECKPOINT = "checkpoint.json"
 DOWNLOADS = "downloads.json"
 INVENTORY = "inventory.json"
 LOG = "engine.log"
-# Exit codes of a container: out of time, or taken away. Those of a capture that ends by itself are 0 to 3.
+# Exit codes of a container that ran out of time, or was taken away; a capture that ends by itself has 0 to 3.
 OUT_OF_TIME = 124
 TAKEN_AWAY = (130, 137, 143)
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A Hugging Face repository. revision: None pins what is current when the model is first prepared.
-
-    patterns: files to take, of all (fnmatch). folder: below the distribution, if the files are converted.
-    """
-
-    id: str
-    revision: str | None = None
-    patterns: tuple[str, ...] = ("*",)
-    folder: str = ""
-
-
-@dataclass(frozen=True)
-class Model:
-    """A published checkpoint and what its capture needs.
-
-    folder: name of the checkpoint, by which the engine recognises some architectures. text: language model.
-    gigabytes: about what is downloaded, for time limits only. memory_gib: host memory of the capture.
-    """
-
-    title: str
-    folder: str
-    repositories: tuple[Repository, ...]
-    gpus: int
-    gigabytes: int
-    memory_gib: int
-    text: bool
-
-    @property
-    def script(self) -> str:
-        return "capture_llm.py" if self.text else "capture_diffusion.py"
-
-
-# The published descriptions name the checkpoints but print no revision, so the first preparation pins it in
-# the volume, or --model-revision does. The 475.3 GiB of DeepSeek are known; the other sizes are assumptions.
-MODELS = {
-    "image": Model(
-        "Qwen Image 2.1 Turbo",
-        "qwen-image-2.1-turbo",
-        (Repository("Qwen/Qwen-Image-2.1-Turbo"),),
-        gpus=1,
-        gigabytes=60,
-        memory_gib=128,
-        text=False,
-    ),
-    "qwen-next": Model(
-        "Qwen 3.8 Flash-Next NVFP4",
-        "qwen3.8-flash-next-nvfp4",
-        (Repository(PUBLISHED["qwen-next"].checkpoint),),
-        gpus=1,
-        gigabytes=200,
-        memory_gib=512,
-        text=True,
-    ),
-    "deepseek41": Model(
-        "DeepSeek V4.1 Flash",
-        "deepseek-v4.1-flash",
-        (Repository(PUBLISHED["deepseek41"].checkpoint),),
-        gpus=4,
-        gigabytes=511,
-        memory_gib=768,
-        text=True,
-    ),
-    "ltx25": Model(
-        "LTX-2.5",
-        "LTX-2.5-Diffusers",
-        (
-            Repository("Lightricks/LTX-2.5", folder="original"),
-            Repository("Lightricks/LTX-2.5-Diffusers", patterns=("vae/*", "*.md", "LICENSE*"), folder="conv-vae"),
-        ),
-        gpus=1,
-        gigabytes=120,
-        memory_gib=256,
-        text=False,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -133,7 +53,7 @@ class Layout:
         return PurePosixPath(self.base, "work")
 
     def here(self, container_path: str) -> str:
-        """A path given as it is in a rented container, as it is in this one."""
+        """Translate a path of a rented container to this one."""
         return self.base + container_path.removeprefix(CONTAINER_BASE)
 
 
@@ -142,12 +62,12 @@ def model_volume(kind: str) -> str:
 
 
 def capture_folder(name: str) -> str:
-    """Folder of a capture in the captures volume."""
+    """Return the folder of a capture in the captures volume."""
     return f"captures/{name}"
 
 
 def upload_files(repository: Path) -> Iterator[str]:
-    """Relative paths of what goes into the container, sorted; CaptureError if a part is missing."""
+    """Yield the relative paths of what goes into the container; CaptureError if a part is missing."""
     for part in UPLOADS:
         path = repository / part
         if not path.exists():
@@ -162,7 +82,7 @@ def upload_files(repository: Path) -> Iterator[str]:
 
 
 def code_digest(repository: Path) -> str:
-    """SHA-256 over names and contents of all that is uploaded; a capture goes on with the same code only."""
+    """Hash names and contents of all that is uploaded (SHA-256); a capture goes on with the same code only."""
     digest = hashlib.sha256()
     for name in upload_files(repository):
         digest.update(f"{name} {sha256_file(repository / name)}\n".encode())
@@ -191,10 +111,10 @@ class Job(Protocol):
     """A started container."""
 
     def lines(self) -> Iterator[str]:
-        """Its output, until it ends."""
+        """Yield its output, line by line, until it ends."""
 
     def wait(self) -> int:
-        """Its exit code; modal_spec.OUT_OF_TIME if it ran out of time."""
+        """Return its exit code; OUT_OF_TIME if it ran out of time."""
 
     def release(self) -> None:
         """Stop it if it runs, and give everything back; may be called more than once."""
@@ -213,4 +133,4 @@ class Runner(Protocol):
         """Put local files at these paths of a volume."""
 
     def read(self, volume: str, path: str) -> Iterator[bytes]:
-        """The committed bytes of a file; FileNotFoundError if there is none."""
+        """Yield the committed bytes of a file; FileNotFoundError if there is none."""

@@ -1,8 +1,7 @@
 """AgentX requests as cases of a profile: prompts, forward passes to keep, expected cache hits.
 
-Lengths and shared prefixes come from `shapes.json`; tokens from the authored text, in the tokenizer of
-the served model; a seeded checkpoint has none, so its tokens are ids by rule. transformers is imported only
-where a tokenizer is loaded.
+Lengths and shared prefixes come from `agentx_shapes.json`, tokens from the authored text in the tokenizer of the
+served model; a seeded checkpoint has none, so its tokens are ids by rule.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ from inference_kernels.agentx.prompts import (
     tokens_sha256,
 )
 from inference_kernels.agentx.trace import BLOCK_SIZE
-from inference_kernels.capture.requests import Case, Keep, Profile
+from inference_kernels.capture.requests import Keep, Profile, RequestCase
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import read_json
 from inference_kernels.models.registry import find_profile
@@ -35,7 +34,7 @@ from inference_kernels.seeded.checkpoint import RECIPE_FILE
 
 @dataclass(frozen=True)
 class TracedPrompt:
-    """A prompt that is written when the tokenizer is known. length: tokens."""
+    """A prompt whose tokens follow once the tokenizer is known. length: tokens."""
 
     request: shapes.Request
 
@@ -48,22 +47,22 @@ class TracedPrompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TracedCase(Case):
-    """A case of `shapes.json`. `cached` says nothing here: see `cached_ranges`."""
+class TracedCase(RequestCase):
+    """A case of `agentx_shapes.json`. `cached` says nothing here: see `cached_ranges`."""
 
     trace: shapes.Case
 
     @property
     def outputs(self) -> list[int]:
-        """The recorded lengths; 1 for a request that generated nothing, as an engine generates something."""
+        """Return the recorded lengths; 1 for a request that generated nothing, as an engine always generates."""
         return [max(1, request.output_tokens) for request in self.trace.requests]
 
 
 @cache
 def served_profile(kind: str, name: str, output_limit: int | None = None) -> Profile:
-    """The profile with all cases it can send; by default it sends the serial ones published for the kind.
+    """Return the profile with all AgentX cases it can send; the serial ones published for the kind are the default.
 
-    output_limit: cap of every output, so that the decode steps to keep are steps that occur.
+    output_limit: cap of every output, so that only decode steps that occur are kept.
     """
     profile = find_profile(kind, name)
     if not profile.phases:
@@ -96,7 +95,7 @@ def traced_case(profile: Profile, kind: str, trace: shapes.Case, output_limit: i
 
 
 def steps_to_keep(profile: Profile, prefills: int, decodes: int) -> Keep:
-    """Early, middle and last forward pass of each phase, for every definition of the phase."""
+    """Choose the first, middle and last forward pass of each phase, for every definition of the phase."""
     counts = {"prefill": prefills, "decode": decodes}
     return {
         phase: {name: sorted({0, (counts[phase] - 1) // 2, counts[phase] - 1}) for name in names}
@@ -106,9 +105,9 @@ def steps_to_keep(profile: Profile, prefills: int, decodes: int) -> Keep:
 
 
 def prefill_passes(profile: Profile, trace: shapes.Case) -> int:
-    """Forward passes of the prefill if every hit is complete: no fewer, so each one that is kept occurs.
+    """Count the forward passes of the prefill if every cache hit is complete: no run has fewer, so kept ones occur.
 
-    Only shared blocks are counted; a further page of tokens that agree by accident is not foreseen.
+    Only shared blocks are counted, not a further page of tokens that agree by accident.
     """
     new = 0
     for index, request in enumerate(trace.requests):
@@ -119,7 +118,7 @@ def prefill_passes(profile: Profile, trace: shapes.Case) -> int:
 
 
 class StandIn:
-    """Takes the place of a seeded checkpoint's tokenizer. limit: ids lie below it."""
+    """Stands in for the tokenizer that a seeded checkpoint lacks. limit: ids lie below it."""
 
     all_special_ids: tuple[int, ...] = ()
 
@@ -132,7 +131,7 @@ class StandIn:
 
 @cache
 def base_ids(model_path: Path) -> list[int]:
-    """Tokens of the authored text by the checkpoint's own tokenizer; CaptureError if they cannot be used.
+    """Return the tokens of the authored text by the checkpoint's tokenizer; CaptureError if they cannot be used.
 
     Those of a seeded checkpoint lie above the ids of begin, end and padding and below all other special ones.
     """
@@ -147,7 +146,7 @@ def base_ids(model_path: Path) -> list[int]:
 
 
 def load_tokenizer(model_path: Path) -> Any:
-    """CaptureError if the folder has no tokenizer that transformers can read without running its code."""
+    """Load the tokenizer; CaptureError if transformers cannot read one without running the folder's code."""
     from transformers import AutoTokenizer
 
     try:
@@ -162,7 +161,7 @@ def load_tokenizer(model_path: Path) -> Any:
 
 
 def vocabulary(config: dict[str, Any], model_path: Path) -> int:
-    """Number of token ids of the text model."""
+    """Return the number of token ids of the text model."""
     for part in (config, config.get("text_config", {})):
         if "vocab_size" in part:
             return part["vocab_size"]
@@ -175,15 +174,15 @@ def vocabulary(config: dict[str, Any], model_path: Path) -> int:
 
 
 def shared_tokens(prompts: list[list[int]], before: list[int] | None) -> list[int]:
-    """For each prompt, the longest prefix it has in common with the predecessor, else with another prompt."""
+    """Return per prompt the longest prefix it shares with the predecessor, else with another prompt."""
     others = [[before] if before else prompts[:index] + prompts[index + 1 :] for index in range(len(prompts))]
     return [max((token_lcp(other, ids) for other in known), default=0) for ids, known in zip(prompts, others)]
 
 
 def cached_ranges(
-    profile: Profile, case: Case, prompts: list[list[int]], before: list[int] | None
+    profile: Profile, case: RequestCase, prompts: list[list[int]], before: list[int] | None
 ) -> list[tuple[int, int]]:
-    """Smallest and largest number of prompt tokens from the cache, for each request.
+    """Return the smallest and largest number of prompt tokens from the cache, per request.
 
     After a predecessor: the whole pages of the shared prefix, less the profile's slack. In a group the hit
     depends on when each request is admitted, so only the largest is known.
@@ -200,7 +199,7 @@ def cached_ranges(
 def trace_record(
     profile: Profile, case: TracedCase, base: list[int], prompts: list[list[int]], before: list[int] | None
 ) -> dict[str, Any]:
-    """What the records say of a traced request besides lengths and the prompts' hash."""
+    """Return what the records say of a traced request besides lengths and the prompts' hash."""
     return {
         "trace": case.trace.receipt(),
         "text_sha256": AUTHORED_SHA256,

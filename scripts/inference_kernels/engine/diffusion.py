@@ -7,26 +7,25 @@ video, stops the engine, and replays every captured call before it completes the
 import hashlib
 import os
 import shutil
-import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.capture.engine import PLUGIN_FOLDER, STUBS, Report, engine_failures, engine_output
-from inference_kernels.capture.recorder import RUN_VARIABLE
+from inference_kernels.capture.engine import STUBS, Report, engine_failures, engine_output, set_environment
+from inference_kernels.capture.recorder import CHECKPOINT_VARIABLE
 from inference_kernels.capture.run import RunFolder
+from inference_kernels.capture.validate import require_passed
 from inference_kernels.core.errors import CaptureError
-from inference_kernels.core.files import read_json, write_json
+from inference_kernels.core.files import write_json
 from inference_kernels.core.hashing import sha256_file
-from inference_kernels.core.layout import REPOSITORY
-from inference_kernels.engine.diffusion_settings import KINDS, Options, engine_environment, engine_flags, settings
+from inference_kernels.engine.diffusion_settings import DiffusionOptions, engine_environment, engine_flags, settings
 from inference_kernels.engine.media import media_size
-from inference_kernels.models.image.hooks import CHECKPOINT_VARIABLE
+from inference_kernels.engine.summary import media_document, media_summary, replay_calls
 
 
-def capture(options: Options, report: Report, description: Path | None = None) -> dict[str, Any]:
-    """Do the whole run, new or resumed, and return its summary. description: file for `describe_run`.
+def capture(options: DiffusionOptions, report: Report, description: Path | None = None) -> dict[str, Any]:
+    """Do the whole run, new or resumed, and return its summary. description: file for `media_document`.
 
     CaptureError if a request or a hook fails, an image or video is missing, an expected operator was never
     captured, or a captured call lies outside its task's tolerance. The manifest stays incomplete then.
@@ -37,11 +36,11 @@ def capture(options: Options, report: Report, description: Path | None = None) -
     else:
         _finish(options, run, report)
     if description:
-        write_json(description, describe_run(run, options.media))
-    return summary(run, options.media)
+        write_json(description, media_document(run, options.media))
+    return media_summary(run, options.media)
 
 
-def _finish(options: Options, run: RunFolder, report: Report) -> None:
+def _finish(options: DiffusionOptions, run: RunFolder, report: Report) -> None:
     pending = [case for case in options.cases if case not in run.finished_cases]
     if pending:
         _require_images(options)
@@ -50,17 +49,17 @@ def _finish(options: Options, run: RunFolder, report: Report) -> None:
         with engine_output(log) as console:
             _serve(options, run, pending, log, lambda line: print(line, file=console, flush=True))
     run.require_operators(options.definitions)
-    _validate(options, run, report)
+    require_passed(replay_calls(run, (), options.device, report), str(run.root))
     run.complete()
 
 
-def _require_images(options: Options) -> None:
+def _require_images(options: DiffusionOptions) -> None:
     """Fail before the engine starts if an image to edit will not be there."""
     for case in options.cases:
-        source = KINDS[options.kind].cases[case].edits
+        source = options.model.cases[case].edits
         made = source in options.cases and not options.reference_image
         if source and not made and not _image_to_edit(options, source).is_file():
-            capturable = f"capture {source} too, or " if source in KINDS[options.kind].cases else ""
+            capturable = f"capture {source} too, or " if source in options.model.cases else ""
             raise CaptureError(
                 expected=f"an image at {_image_to_edit(options, source)}",
                 found="none",
@@ -69,12 +68,14 @@ def _require_images(options: Options) -> None:
             )
 
 
-def _image_to_edit(options: Options, source: str) -> Path:
+def _image_to_edit(options: DiffusionOptions, source: str) -> Path:
     return options.reference_image or options.outputs / f"{source}_0.png"
 
 
-def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, report: Report) -> None:
-    set_environment(options)
+def _serve(options: DiffusionOptions, run: RunFolder, pending: list[str], log: Path, report: Report) -> None:
+    checkpoint = {CHECKPOINT_VARIABLE: str(options.model_path.resolve())}
+    stubs = [STUBS] if options.device == "cpu" else []
+    set_environment(engine_environment(options) | checkpoint, options.run, *stubs)
     from sglang.multimodal_gen import DiffGenerator
 
     with engine_failures(log):
@@ -93,9 +94,9 @@ def _serve(options: Options, run: RunFolder, pending: list[str], log: Path, repo
         engine.shutdown()
 
 
-def describe_request(options: Options, case: str) -> dict[str, Any]:
-    """The request as it goes into the records."""
-    kind, (width, height, *frames) = KINDS[options.kind], options.sizes[case]
+def describe_request(options: DiffusionOptions, case: str) -> dict[str, Any]:
+    """Return the request as it goes into the records."""
+    kind, (width, height, *frames) = options.model, options.sizes[case]
     spec = kind.cases[case]
     request = {
         "prompt": spec.prompt,
@@ -113,9 +114,9 @@ def describe_request(options: Options, case: str) -> dict[str, Any]:
     return request
 
 
-def _generate(options: Options, engine: Any, case: str, request: dict, log: Path) -> list[str]:
-    """Send one request; move every returned image or video to <case>_<n>.png or .mp4 and return the names."""
-    kind, fresh = KINDS[options.kind], options.outputs / f".{case}"
+def _generate(options: DiffusionOptions, engine: Any, case: str, request: dict, log: Path) -> list[str]:
+    """Send one request; move its images or videos to <case>_<n>.png or .mp4 and return the names."""
+    kind, fresh = options.model, options.outputs / f".{case}"
     source = kind.cases[case].edits
     shutil.rmtree(fresh, ignore_errors=True)
     parameters = {
@@ -147,64 +148,3 @@ def _generate(options: Options, engine: Any, case: str, request: dict, log: Path
         os.replace(result.output_file_path, options.outputs / name)
     shutil.rmtree(fresh)
     return names
-
-
-def _validate(options: Options, run: RunFolder, report: Report) -> None:
-    from inference_kernels.capture.validate import require_passed, validate_run
-
-    results = []
-    total = len(run.calls())
-    for result in validate_run(run, REPOSITORY, options.device):
-        results.append(result)
-        report(f"validated {len(results)}/{total} {result.definition} {result.workload}: {result.status}")
-    require_passed(results, str(run.root))
-
-
-def summary(run: RunFolder, media: str) -> dict[str, Any]:
-    calls: dict[str, int] = {}
-    for path in run.calls():
-        name = read_json(path)["record"]["definition"]
-        calls[name] = calls.get(name, 0) + 1
-    cases = run.manifest["cases"]
-    return {
-        "run": "/".join(run.root.parts[-2:]),
-        "complete": run.manifest["complete"],
-        "captured": calls,
-        "seen": run.operator_counts(),
-        media: sum(len(case["images"]) for case in cases.values()),
-        "seconds": {name: case["seconds"] for name, case in cases.items()},
-    }
-
-
-def describe_run(run: RunFolder, media: str) -> dict[str, Any]:
-    """What a run captured, without its tensors: settings, and shapes and replay errors of every call."""
-    calls = []
-    for path in run.calls():
-        call, replay = read_json(path), read_json(run.root / "validation" / path.name)
-        record = call["record"]
-        calls.append(
-            {
-                "definition": record["definition"],
-                "axes": call["workload"]["axes"],
-                "case": record["request"]["case"],
-                **{name: record["operation"][name] for name in ("call_path", "layer", "step", "output")},
-                "adaptations": record["adaptations"],
-                "criterion": replay["criterion"],
-                "errors": replay["errors"],
-                "passed": replay["passed"],
-            }
-        )
-    settings = {name: run.settings[name] for name in ("class", "model", "engine", "hardware", "selection")}
-    return summary(run, media) | settings | {"calls": calls}
-
-
-def set_environment(options: Options) -> None:
-    """For this process and, through inheritance, for the spawned worker."""
-    os.environ.update(engine_environment(options))
-    os.environ[RUN_VARIABLE] = str(options.run.resolve())
-    os.environ[CHECKPOINT_VARIABLE] = str(options.model_path.resolve())
-    folders = [PLUGIN_FOLDER, REPOSITORY / "scripts"] + ([STUBS] if options.device == "cpu" else [])
-    paths = [str(folder) for folder in folders]
-    sys.path[:0] = [path for path in paths if path not in sys.path]
-    inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([inherited] if inherited else []))

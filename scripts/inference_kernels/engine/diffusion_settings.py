@@ -1,73 +1,21 @@
-"""What can be captured from SGLang's diffusion runtime: requests, flags, and the settings of a run.
-
-One `Kind` an architecture. Standard library only, so that `--help` works anywhere.
-"""
+"""The settings of a diffusion run: options, checks before the engine starts, what the records say of it."""
 
 import hashlib
-import os
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.capture.engine import PLUGIN, describe_hardware
-from inference_kernels.capture.kinds import STEP_NAMES, Case, Kind
+from inference_kernels.capture.engine import describe_hardware, describe_seeded, recorded_environment
+from inference_kernels.capture.kinds import Kind
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import canonical_json, read_json
-from inference_kernels.models.image.hooks import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
-from inference_kernels.models.ltx.hooks import LTX_LAYERS, ONE_BY_ONE, STAGES
+from inference_kernels.models.registry import MEDIA
 from inference_kernels.seeded.checkpoint import RECIPE_FILE, read_recipes
-
-KINDS = {
-    "image": Kind(
-        cases={
-            "text_to_image": Case("A red ceramic teapot on a wooden table", 1024, 1024),
-            "landscape": Case("A lakeside village at sunrise", 1536, 1024),
-            "edit": Case("Make the teapot blue", 1024, 1024, edits="text_to_image"),
-            "transparent": Case("An orange cat on a transparent background", 1024, 1024),
-        },
-        model="qwen-image-2.1-turbo",
-        pipeline="QwenImage21Pipeline",
-        path_must_contain="qwen-image-2.1",
-        size_step=32,
-        smallest=(32, 32),
-        layers=GEMM_LAYERS,
-        default_layers=["attn.to_q", "attn.to_out.0", "img_mlp.gate_layer", "img_mlp.out"],
-        default_steps=STEP_NAMES,
-        first_step=[EMPTY_PREFIX],
-        later_steps=[CACHED_PREFIX],
-    ),
-    "ltx25": Kind(
-        cases={
-            "text_to_video": Case("A camera moving toward a steaming teapot", 768, 448, frames=49),
-            "image_to_video": Case(
-                "The camera moves slowly around the teapot", 512, 320, frames=49, edits="text_to_image"
-            ),
-            "longer_video": Case("A boat crossing a lake at sunrise", 512, 320, frames=121),
-        },
-        model="ltx-2.5",
-        pipeline="LTX2Pipeline",
-        path_must_contain="ltx-2.5-diffusers",
-        size_step=32,
-        smallest=(64, 64, 9),
-        layers=LTX_LAYERS,
-        default_layers=list(LTX_LAYERS),
-        default_steps=["early", "middle", "last"],
-        # The decoder's first stage has a window of 7x7 latents of 32 pixels, its last one of 11 frames.
-        decoder_layers=list(STAGES),
-        decoder_smallest=(224, 224, 17),
-        # The engine pins the eight distilled sigmas (configs/pipeline_configs/ltx_2_5.py).
-        steps=8,
-        sdpa=True,
-        flags={"load_diffusion_decoder": True, "diffusion_decoder_tiling": False, "attention_backend": "torch_sdpa"},
-        parameters={"fps": 24},
-        several_outputs=ONE_BY_ONE,
-    ),
-}
 
 
 @dataclass(frozen=True)
-class Options:
+class DiffusionOptions:
     """The command line, checked.
 
     sizes: (width, height) or (width, height, frames) by case. block: None for the middle one.
@@ -93,14 +41,18 @@ class Options:
     sdpa_backends: dict[str, str] = field(default_factory=dict)
 
     @property
+    def model(self) -> Kind:
+        return MEDIA[self.kind]
+
+    @property
     def decoder(self) -> bool:
         """Whether the diffusion decoder decodes."""
-        layers = set(self.layers) & set(KINDS[self.kind].decoder_layers)
-        return bool({KINDS[self.kind].layers[name] for name in layers} & set(self.definitions))
+        layers = set(self.layers) & set(self.model.decoder_layers)
+        return bool({self.model.layers[name] for name in layers} & set(self.definitions))
 
     @property
     def media(self) -> str:
-        return "videos" if KINDS[self.kind].video else "images"
+        return "videos" if self.model.video else "images"
 
     @property
     def outputs(self) -> Path:
@@ -108,11 +60,11 @@ class Options:
         return self.run.parent / self.media
 
 
-def settings(options: Options) -> dict[str, Any]:
-    """Everything that must be equal for a run to be resumed; most of it goes into every record."""
+def settings(options: DiffusionOptions) -> dict[str, Any]:
+    """Return everything that must be equal for a run to be resumed; most of it goes into every record."""
     index = read_index(options)
     blocks = read_json(options.model_path / "transformer" / "config.json")["num_layers"]
-    steps = step_numbers(options.steps, KINDS[options.kind].steps or len(index["sample_sigmas"]))
+    steps = step_numbers(options.steps, options.model.steps or len(index["sample_sigmas"]))
     block = blocks // 2 if options.block is None else options.block
     if block >= blocks:
         raise CaptureError(
@@ -143,13 +95,14 @@ def settings(options: Options) -> dict[str, Any]:
 
 
 def step_numbers(names: list[str], count: int) -> list[int]:
-    """first, early, middle and last as step numbers from 0, of `count` steps."""
+    """Translate first, early, middle and last to step numbers from 0, of `count` steps."""
     numbers = {"first": 0, "early": 1, "middle": count // 2, "last": count - 1}
     return sorted({numbers[name] for name in names})
 
 
-def read_index(options: Options) -> dict[str, Any]:
-    kind, path = KINDS[options.kind], options.model_path / "model_index.json"
+def read_index(options: DiffusionOptions) -> dict[str, Any]:
+    """Read model_index.json; CaptureError if the engine would not take the folder for this pipeline."""
+    kind, path = options.model, options.model_path / "model_index.json"
     index = read_json(path)
     if index.get("_class_name") != kind.pipeline or not (kind.steps or "sample_sigmas" in index):
         raise CaptureError(
@@ -168,18 +121,11 @@ def read_index(options: Options) -> dict[str, Any]:
     return index
 
 
-def describe_model(options: Options) -> dict[str, Any]:
+def describe_model(options: DiffusionOptions) -> dict[str, Any]:
+    """Return a record's `model`; CaptureError for a published checkpoint that is not named."""
     found = read_recipes(options.model_path)
     if found:
-        document = found[0]
-        return {
-            "id": f"seeded/{KINDS[options.kind].model}",
-            "revision": "seeded",
-            "title": document["title"],
-            "config_sha256": document["config_sha256"],
-            "seed": document["seed"],
-            "recipe": f"{document['generator']}: {document['rule']}",
-        }
+        return describe_seeded(options.model.model, found[0])
     if not options.model_id or not options.model_revision:
         raise CaptureError(
             expected=f"{RECIPE_FILE}, or --model-id and --model-revision",
@@ -198,10 +144,10 @@ def describe_model(options: Options) -> dict[str, Any]:
     }
 
 
-def engine_flags(options: Options) -> dict[str, Any]:
-    """Keyword arguments of the engine that are the same on every machine (the model's path is not)."""
+def engine_flags(options: DiffusionOptions) -> dict[str, Any]:
+    """Return the keyword arguments of the engine that are the same on every machine (the model's path is not)."""
     flags = {
-        "pipeline_class_name": KINDS[options.kind].pipeline,
+        "pipeline_class_name": options.model.pipeline,
         "num_gpus": 1,
         "tp_size": 1,
         "sp_degree": 1,
@@ -212,29 +158,23 @@ def engine_flags(options: Options) -> dict[str, Any]:
         "allow_bf16_reduced_precision_reduction": False,
         "batching_max_size": 1,
         "disable_conditioning_cache": True,
-    } | KINDS[options.kind].flags
+    } | options.model.flags
     return flags | ({"attention_backend": options.attention_backend} if options.attention_backend else {})
 
 
-def engine_environment(options: Options) -> dict[str, str]:
-    fixed = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"}
-    if options.device == "cpu":
-        fixed["SGLANG_DIFFUSION_PLATFORM_OVERRIDE"] = "cpu"
-    # Paths belong to the machine, not to the record.
-    found = {
-        name: value for name, value in os.environ.items() if name.startswith("SGLANG_") and not value.startswith("/")
-    }
-    return dict(sorted((found | fixed).items()))
+def engine_environment(options: DiffusionOptions) -> dict[str, str]:
+    return recorded_environment({"SGLANG_DIFFUSION_PLATFORM_OVERRIDE": "cpu"} if options.device == "cpu" else {})
 
 
-def describe_engine(options: Options) -> dict[str, Any]:
+def describe_engine(options: DiffusionOptions) -> dict[str, Any]:
+    """Return a record's `engine`, with everything that the capture changes in it."""
     stub = "vllm._custom_ops: an empty stand-in on CPU, imported and never called"
     policy = [
         f"{modality} attention of the transformer: torch SDPA restricted to its math backend, output made contiguous"
         for modality, backend in options.sdpa_backends.items()
         if backend == "math"
     ]
-    several = KINDS[options.kind].several_outputs if options.num_outputs > 1 else ""
+    several = options.model.several_outputs if options.num_outputs > 1 else ""
     changes = [stub if options.device == "cpu" else "", *policy, several]
     return {
         "name": "sglang",

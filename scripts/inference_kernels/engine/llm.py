@@ -1,74 +1,40 @@
-"""Capture from SGLang's language runtime: settings of a run, the requests of its cases, validation.
+"""Capture from SGLang's language runtime: serve the requests of a run's cases, then validate what was recorded.
 
-The engine ends its own process when a worker dies, so it runs in a child of the command: finished cases stay,
-and the same command goes on with the others.
+The engine ends its own process when a worker dies, so it runs in a child of the command: finished cases are
+kept, and the same command goes on with the others.
 """
 
 import hashlib
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from inference_kernels.capture.engine import PLUGIN, describe_hardware, engine_output
+from inference_kernels.capture.engine import PLUGIN, Report, describe_hardware, engine_output, set_environment
 from inference_kernels.capture.llm_hooks import READY
-from inference_kernels.capture.recorder import RUN_VARIABLE
-from inference_kernels.capture.requests import Case, Profile, Prompt, expected_definitions
+from inference_kernels.capture.requests import Prompt, RequestCase, expected_definitions
 from inference_kernels.capture.run import RunFolder
+from inference_kernels.capture.validate import require_passed
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import canonical_json, read_json, write_json
-from inference_kernels.core.layout import REPOSITORY
-from inference_kernels.engine.agentx import (
-    TracedCase,
-    TracedPrompt,
-    base_ids,
-    cached_ranges,
-    served_profile,
-    trace_record,
+from inference_kernels.engine.agentx import TracedCase, TracedPrompt, base_ids, cached_ranges, trace_record
+from inference_kernels.engine.llm_settings import (
+    LlmOptions,
+    check_context,
+    check_flags,
+    engine_environment,
+    engine_flags,
+    output_tokens,
+    settings,
 )
-from inference_kernels.engine.summary import check_answers, flush, generate, replay_calls, summary
-from inference_kernels.models.deepseek.hopper import SUBSTITUTIONS
-from inference_kernels.seeded.checkpoint import read_recipes
+from inference_kernels.engine.summary import replay_calls, text_summary
 
-PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
-# The engine lowers max_new_tokens without a word when prompt and output come this close to the context.
-CONTEXT_MARGIN = 7
-Report = Callable[[str], None]
+FLUSH_ATTEMPTS = 20
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command line, checked. cases: in the profile's order. engine_flags: override the profile's."""
-
-    kind: str
-    model_path: Path
-    run: Path
-    cases: list[str]
-    profile_name: str = "seeded"
-    max_output_tokens: int | None = None
-    context_limit: int | None = None
-    engine_flags: dict[str, Any] = field(default_factory=dict)
-    model_id: str | None = None
-    model_revision: str | None = None
-
-    @property
-    def profile(self) -> Profile:
-        return served_profile(self.kind, self.profile_name, self.max_output_tokens)
-
-    @property
-    def log(self) -> Path:
-        return self.run.parent / "engine.log"
-
-
-def capture(options: Options, serve_command: list[str], report: Report) -> dict[str, Any]:
-    """Do the whole run, new or resumed, and return its summary.
-
-    serve_command: a command that runs `serve` with these options.
+def capture(options: LlmOptions, serve_command: list[str], report: Report) -> dict[str, Any]:
+    """Do the whole run, new or resumed, and return its summary. serve_command: runs `serve` with these options.
 
     CaptureError if a case fails, an expected operator was never captured, or a call is outside its tolerance;
     the manifest stays incomplete then.
@@ -76,7 +42,7 @@ def capture(options: Options, serve_command: list[str], report: Report) -> dict[
     run = open_run(options)
     if run.manifest["complete"]:
         report("the run is complete already")
-        return summary(run, options.profile.cases)
+        return text_summary(run, options.profile.cases)
     if pending_cases(options, run):
         code = subprocess.run(serve_command).returncode
         run = open_run(options)
@@ -89,26 +55,26 @@ def capture(options: Options, serve_command: list[str], report: Report) -> dict[
                 remedy=f"see above and {options.log}; the same command goes on",
             )
     run.require_operators(expected_definitions(options.profile, options.cases))
-    validate(options, run, report)
+    require_passed(replay_calls(run, options.profile.ties, "cuda", report), str(run.root))
     run.complete()
-    return summary(run, options.profile.cases)
+    return text_summary(run, options.profile.cases)
 
 
-def open_run(options: Options) -> RunFolder:
-    """The run folder; everything that can be checked without the engine is checked first."""
+def open_run(options: LlmOptions) -> RunFolder:
+    """Open the run folder after all checks that need no engine."""
     check_flags(options)
     check_context(options)
     return RunFolder.open(options.run, settings(options))
 
 
-def pending_cases(options: Options, run: RunFolder) -> list[str]:
+def pending_cases(options: LlmOptions, run: RunFolder) -> list[str]:
     return [case for case in options.cases if case not in run.finished_cases]
 
 
-def serve(options: Options, report: Report) -> None:
-    """Start the engine and serve every pending case. Runs in a process of its own."""
+def serve(options: LlmOptions, report: Report) -> None:
+    """Start the engine and serve every pending case; runs in a process of its own."""
     run = open_run(options)
-    set_environment(options)
+    set_environment(engine_environment(options, describe_hardware("cuda")), options.run)
     report(f"starting SGLang {version('sglang')}; its output: {options.log}")
     with engine_output(options.log) as console:
 
@@ -133,6 +99,7 @@ def serve(options: Options, report: Report) -> None:
 
 
 def require_hooks(run: RunFolder) -> None:
+    """CaptureError unless the plugin left its marker in the run folder; removes the marker."""
     marker = run.root / READY
     if not marker.exists():
         raise CaptureError(
@@ -144,8 +111,8 @@ def require_hooks(run: RunFolder) -> None:
     marker.unlink()
 
 
-def serve_case(options: Options, run: RunFolder, engine: Any, name: str) -> float:
-    """Flush, predecessor, target requests; seconds of the target."""
+def serve_case(options: LlmOptions, run: RunFolder, engine: Any, name: str) -> float:
+    """Flush, send the predecessor, then the target requests; return the seconds of the latter."""
     profile, case = options.profile, options.profile.cases[name]
     prompts, outputs = [tokens(options, prompt) for prompt in case.prompts], output_tokens(options, case)
     before = tokens(options, case.predecessor) if case.predecessor else None
@@ -176,9 +143,9 @@ def complete_requests(run: RunFolder, name: str, counts: dict[str, list[int]]) -
 
 
 def describe_request(
-    options: Options, case: Case, prompts: list[list[int]], before: list[int] | None
+    options: LlmOptions, case: RequestCase, prompts: list[list[int]], before: list[int] | None
 ) -> dict[str, Any]:
-    """The request as it goes into the records, and `keep`, which is for the hooks only."""
+    """Return the request as it goes into the records, and `keep`, which is for the hooks only."""
     digest = hashlib.sha256(canonical_json(prompts).encode()).hexdigest()
     request = {
         "prompt_tokens": [len(prompt) for prompt in prompts],
@@ -194,168 +161,64 @@ def describe_request(
     return request
 
 
-def tokens(options: Options, prompt: Prompt | TracedPrompt) -> list[int]:
+def tokens(options: LlmOptions, prompt: Prompt | TracedPrompt) -> list[int]:
     if isinstance(prompt, TracedPrompt):
         return prompt.tokens(base_ids(options.model_path))
     return prompt.tokens(options.profile.tokens, options.profile.image_token)
 
 
-def output_tokens(options: Options, case: Case) -> list[int]:
-    limit = options.max_output_tokens
-    return [count if limit is None else min(count, limit) for count in case.outputs]
+def generate(engine: Any, prompts: list[list[int]], new_tokens: list[int]) -> list[dict[str, Any]]:
+    """Generate greedy tokens for all prompts, submitted together in this order. new_tokens: per prompt."""
+    sampling = [{"temperature": 0, "max_new_tokens": count, "ignore_eos": True} for count in new_tokens]
+    answers = engine.generate(input_ids=prompts, sampling_params=sampling)
+    return answers if isinstance(answers, list) else [answers]
 
 
-def longest(options: Options, case: Case) -> int:
-    """Tokens of the longest sequence, prompt and output together."""
-    return max(prompt.length + count for prompt, count in zip(case.prompts, output_tokens(options, case)))
-
-
-def check_flags(options: Options) -> None:
-    """CaptureError unless the engine runs eagerly and in order: hooks see nothing inside a replayed graph."""
-    flags = engine_flags(options)
-    required = {
-        "cuda_graph_backend_decode": "disabled",
-        "cuda_graph_backend_prefill": "disabled",
-        "disable_overlap_schedule": True,
-    }
-    for name, value in required.items():
-        if flags.get(name) != value:
-            raise CaptureError(
-                expected=f"{name}={value!r}",
-                found=repr(flags.get(name)),
-                where="engine flags",
-                remedy="capture without CUDA graphs and without overlap scheduling",
-            )
-    if flags.get("cuda_graph_config") is not None:
-        raise CaptureError(
-            expected="no cuda_graph_config",
-            found=str(flags["cuda_graph_config"]),
-            where="engine flags",
-            remedy="it would override the disabled backends",
-        )
-
-
-def check_context(options: Options) -> None:
-    limit = engine_flags(options)["context_length"]
-    for name in options.cases:
-        case = options.profile.cases[name]
-        need = longest(options, case) + CONTEXT_MARGIN
-        if need > limit:
-            raise CaptureError(
-                expected=f"a context of at least {need} tokens",
-                found=f"{limit}",
-                where=name,
-                remedy="raise --context-limit, or leave the case out",
-            )
-
-
-def validate(options: Options, run: RunFolder, report: Report) -> None:
-    """Replay every call on the GPU; calls that differ by a near-tie only are excluded whole, and listed."""
-    from inference_kernels.capture.validate import require_passed
-
-    require_passed(replay_calls(run, options.profile.ties, "cuda", report), str(run.root))
-
-
-def settings(options: Options) -> dict[str, Any]:
-    """Everything that must be equal for a run to be resumed; most of it goes into every record."""
-    profile, hardware = options.profile, describe_hardware("cuda")
-    model, recipes = describe_model(options)
-    active = list(profile.substitutions) if hardware["compute_capability"].startswith("9.") else []
-    environment = engine_environment(options, hardware)
-    return {
-        "kind": options.kind,
-        "profile": options.profile_name,
-        "model": model,
-        "class": "seeded" if profile.seeded else "published",
-        "engine": {
-            "name": "sglang",
-            "version": version("sglang"),
-            "torch": version("torch"),
-            "flags": engine_flags(options),
-            "environment": environment,
-            "substitutions": [f"{name}: {SUBSTITUTIONS[name]}" for name in active],
-        },
-        "hardware": hardware,
-        "definitions": list(profile.layers),
-        "selection": {"layers": profile.layers},
-        "substitutions": active,
-        "recipes": recipes,
-        "max_output_tokens": options.max_output_tokens,
-    }
-
-
-def describe_model(options: Options) -> tuple[dict[str, Any], dict[str, dict]]:
-    """The model's record, and the recipes of the weights that hooks store as inputs."""
-    path = options.model_path
-    config = canonical_json(
-        [
-            {
-                "config.json": read_json(path / "config.json"),
-                "model.safetensors.index.json": read_json(path / "model.safetensors.index.json"),
-            },
-            {},
-        ]
+def flush(engine: Any, wait: Callable[[float], None] = time.sleep) -> None:
+    """Empty the caches; CaptureError if the engine keeps refusing because it is busy."""
+    for _ in range(FLUSH_ATTEMPTS):
+        answer = engine.flush_cache()
+        if answer.success:
+            return
+        wait(0.5)
+    raise CaptureError(
+        expected="an idle engine whose cache can be flushed",
+        found=answer.message or "a refusal",
+        where="flush_cache",
+        remedy="send the engine no requests of your own",
     )
-    digest, found = hashlib.sha256(config.encode()).hexdigest(), read_recipes(path)
-    if bool(found) != options.profile.seeded:
-        raise CaptureError(
-            expected=f"a checkpoint of the profile {options.profile_name}",
-            where=str(path),
-            found="a seeded one" if found else "no seeded_recipe.json",
-            remedy="pass --profile, or write the checkpoint with make_seeded_checkpoint.py",
-        )
-    if not found:
-        model_id = options.model_id or options.profile.checkpoint
-        if not model_id or not options.model_revision:
-            raise CaptureError(
-                expected="--model-id and --model-revision",
-                found="neither or one",
-                where=str(path),
-                remedy="name the published checkpoint and its pinned revision",
-            )
-        return {"id": model_id, "revision": options.model_revision, "config_sha256": digest}, {}
-    document, recipes = found
-    if (document["kind"], document["config_sha256"]) != (options.kind, digest):
-        raise CaptureError(
-            expected=f"kind {document['kind']} with the configuration of its recipe",
-            found=f"kind {options.kind}, config {digest[:12]}",
-            where=str(path),
-            remedy="write the checkpoint again, or pass its kind",
-        )
-    model = {
-        "id": f"seeded/{document['kind']}",
-        "revision": "seeded",
-        "title": document["title"],
-        "config_sha256": digest,
-        "seed": document["seed"],
-        "recipe": f"{document['generator']}: {document['rule']}",
-    }
-    gates = {name: recipe.to_json() for name, recipe in recipes.items() if name.endswith(".ffn.gate.weight")}
-    return model, gates
 
 
-def engine_flags(options: Options) -> dict[str, Any]:
-    """Keyword arguments of the engine that are the same on every machine (the model's path is not)."""
-    limit = {"context_length": options.context_limit} if options.context_limit else {}
-    return options.profile.flags | limit | options.engine_flags
+def check_answers(
+    name: str,
+    prompts: list[list[int]],
+    answers: list[dict],
+    new_tokens: list[int],
+    cached: list[tuple[int, int]],
+    page: int = 1,
+) -> dict[str, list[int]]:
+    """Return the token counts of all requests; CaptureError if one is not as planned.
 
-
-def engine_environment(options: Options, hardware: dict[str, Any]) -> dict[str, str]:
-    profile = options.profile
-    blackwell = profile.blackwell_environment if hardware["compute_capability"].startswith("10.") else {}
-    fixed = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"} | profile.environment | blackwell
-    # Paths belong to the machine, not to the record.
+    cached: per request, smallest and largest number of prompt tokens from the cache, in whole pages.
+    """
     found = {
-        name: value for name, value in os.environ.items() if name.startswith("SGLANG_") and not value.startswith("/")
+        key: [int(answer["meta_info"][key]) for answer in answers]
+        for key in ("prompt_tokens", "completion_tokens", "cached_tokens")
     }
-    return dict(sorted((found | fixed).items()))
-
-
-def set_environment(options: Options) -> None:
-    """For this process and, through inheritance, for the spawned workers."""
-    os.environ.update(engine_environment(options, describe_hardware("cuda")))
-    os.environ[RUN_VARIABLE] = str(options.run.resolve())
-    paths = [str(PLUGIN_FOLDER), str(REPOSITORY / "scripts")]
-    sys.path[:0] = [path for path in paths if path not in sys.path]
-    inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths + ([inherited] if inherited else []))
+    pages = f" in pages of {page}" if page > 1 else ""
+    hits = len(answers) == len(cached) and all(
+        low <= count <= high and count % page == 0 for count, (low, high) in zip(found["cached_tokens"], cached)
+    )
+    for key, expected, holds in (
+        ("prompt_tokens", [len(prompt) for prompt in prompts], None),
+        ("completion_tokens", new_tokens, None),
+        ("cached_tokens", ", ".join(f"{low} to {high}" for low, high in cached) + pages, hits),
+    ):
+        if not (found[key] == expected if holds is None else holds):
+            raise CaptureError(
+                expected=f"{key} {expected}",
+                found=f"{found[key]}",
+                where=name,
+                remedy="see the engine's log: a request was clipped, or the cache missed",
+            )
+    return found

@@ -11,7 +11,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def media_size(path: Path) -> tuple[int, ...] | None:
-    """(width, height) of a PNG; (width, height, frames) of an MP4 with sound; None for anything else."""
+    """Read (width, height) of a PNG or (width, height, frames) of an MP4 with sound; None for anything else."""
     if not path.is_file():
         return None
     data = path.read_bytes()
@@ -21,7 +21,7 @@ def media_size(path: Path) -> tuple[int, ...] | None:
 
 
 def _mp4_size(data: bytes) -> tuple[int, int, int] | None:
-    """None unless there is one video track with frames and one audio track with samples."""
+    """Return the size of the only video track; None without frames, or without one audio track with samples."""
     try:
         tracks = dict(_track(body) for kind, body in _boxes(_child(data, b"moov")) if kind == b"trak")
     except (struct.error, KeyError):
@@ -32,7 +32,7 @@ def _mp4_size(data: bytes) -> tuple[int, int, int] | None:
 
 
 def _track(body: bytes) -> tuple[bytes, tuple[int, int, int]]:
-    """Type of the track, and its width, height (16.16 fixed point) and number of samples."""
+    """Return the type of a track, and its width, height (stored as 16.16 fixed point) and number of samples."""
     media = _child(body, b"mdia")
     width, height = struct.unpack(">II", _child(body, b"tkhd")[-8:])
     sizes = _child(_child(_child(media, b"minf"), b"stbl"), b"stsz")
@@ -41,7 +41,7 @@ def _track(body: bytes) -> tuple[bytes, tuple[int, int, int]]:
 
 
 def _child(data: bytes, wanted: bytes) -> bytes:
-    """Body of the first box of this type; KeyError if there is none."""
+    """Return the body of the first box of a type; KeyError if there is none."""
     for kind, body in _boxes(data):
         if kind == wanted:
             return body

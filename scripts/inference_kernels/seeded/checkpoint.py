@@ -24,10 +24,11 @@ from inference_kernels.core.files import (
     write_text,
 )
 from inference_kernels.seeded.recipes import GENERATOR, ByteRecipe, Recipe, recipe_from_json
+from inference_kernels.seeded.weights import Weight
 
 RECIPE_FILE = "seeded_recipe.json"
 CARD_FILE = "MODEL_CARD.md"
-# Of one process: 1 s/GB for bytes, 3 s/GB for bfloat16, and the disk.
+# One process takes 1 s/GB for bytes and 3 s/GB for bfloat16, and the disk its share.
 SECONDS_PER_GB = 4.0
 RULE = (
     "standard deviation gain / sqrt(fan_in), fan_in the product of all sizes but the first; norms and biases constant"
@@ -40,14 +41,11 @@ class CheckpointError(DatasetError):
 
 @dataclass(frozen=True)
 class Component:
-    """One weight file of the checkpoint, in the folder `name` or, if `flat`, at the top.
-
-    weights: `Weight`, or the kinds of `seeded/weights.py`, which have the same methods.
-    """
+    """One weight file of the checkpoint, in the folder `name` or, if `flat`, at the top."""
 
     name: str
     file: str
-    weights: list[Any]
+    weights: list[Weight]
     flat: bool = False
 
     @property
@@ -55,13 +53,25 @@ class Component:
         return self.file if self.flat else f"{self.name}/{self.file}"
 
     @property
+    def prefix(self) -> str:
+        """What stands in front of a tensor's name in its recipe: tensors of two folders may have one name."""
+        return "" if self.flat else f"{self.name}/"
+
+    @property
     def nbytes(self) -> int:
         return sum(weight.nbytes for weight in self.weights)
+
+    def entries(self, seed: int) -> list[dict[str, Any]]:
+        """Return the recipes of the weights, in file order."""
+        return [weight.entry(seed, self.prefix) for weight in self.weights]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Everything a checkpoint folder holds. documents: JSON by path. texts: other files by path."""
+    """Everything that a checkpoint folder holds. kind: its name in models/registry.py.
+
+    documents: JSON by path. texts: other files by path. true_parts, truncated_parts, rule: for the model card.
+    """
 
     kind: str
     title: str
@@ -82,7 +92,7 @@ class Pipeline:
 
 
 def recipe_document(pipeline: Pipeline, seed: int) -> dict[str, Any]:
-    """The content of `seeded_recipe.json`: enough to make every weight again."""
+    """Return the content of `seeded_recipe.json`: enough to make every weight again."""
     return {
         "kind": pipeline.kind,
         "title": pipeline.title,
@@ -91,18 +101,14 @@ def recipe_document(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "rule": pipeline.rule,
         "config_sha256": pipeline.config_sha256(),
         "components": {
-            component.name: {"file": component.path, "weights": _entries(component, seed)}
+            component.name: {"file": component.path, "weights": component.entries(seed)}
             for component in pipeline.components
         },
     }
 
 
-def _entries(component: Component, seed: int) -> list[dict[str, Any]]:
-    return [weight.entry(seed, component.name) for weight in component.weights]
-
-
 def read_recipes(folder: Path) -> tuple[dict[str, Any], dict[str, Recipe | ByteRecipe]] | None:
-    """The recipe file of a checkpoint and its recipes by tensor name; None if it is no seeded one."""
+    """Read the recipe file of a checkpoint and its recipes by tensor name; None without one."""
     if not (folder / RECIPE_FILE).exists():
         return None
     document = read_json(folder / RECIPE_FILE)
@@ -112,7 +118,7 @@ def read_recipes(folder: Path) -> tuple[dict[str, Any], dict[str, Recipe | ByteR
 
 
 def write_checkpoint(pipeline: Pipeline, seed: int, folder: Path, report: Callable[[str], None], jobs: int = 1) -> bool:
-    """Write or complete the checkpoint in `folder`, `jobs` files at a time; False if it was complete already.
+    """Write or complete the checkpoint in `folder` with `jobs` processes; False if it was complete already.
 
     CheckpointError if the folder holds anything else, or another seed or shape, or the disk is too small.
     """
@@ -184,7 +190,7 @@ def _check_space(folder: Path, total: int, needed: int, jobs: int, report: Calla
         f"checkpoint {total / 1e9:.2f} GB, to write {needed / 1e9:.2f} GB in about {seconds:.0f} s, "
         f"free {free / 1e9:.2f} GB"
     )
-    # A little for the configuration files and the file system's own blocks.
+    # 16 MiB for the configuration files and the file system's own blocks.
     if free < needed + 2**24:
         raise CheckpointError(
             expected=f"{needed / 1e9:.2f} GB of free disk space",
@@ -195,8 +201,8 @@ def _check_space(folder: Path, total: int, needed: int, jobs: int, report: Calla
 
 
 def weight_file_header(component: Component, seed: int) -> bytes:
-    """Length and JSON header of the safetensors file; the metadata carry the hash of the recipes."""
-    recipes = hashlib.sha256(canonical_json(_entries(component, seed)).encode()).hexdigest()
+    """Return length and JSON header of the safetensors file; the metadata carry the hash of the recipes."""
+    recipes = hashlib.sha256(canonical_json(component.entries(seed)).encode()).hexdigest()
     metadata = {"format": "pt", "generator": GENERATOR, "recipes_sha256": recipes}
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
@@ -218,7 +224,7 @@ def _is_whole(path: Path, component: Component, seed: int) -> bool:
     header = weight_file_header(component, seed)
     with open(path, "rb") as stream:
         same = stream.read(len(header)) == header
-    if same and path.stat().st_size == len(header) + sum(weight.nbytes for weight in component.weights):
+    if same and path.stat().st_size == len(header) + component.nbytes:
         return True
     raise CheckpointError(
         expected="weights of the same seed, shape and generator",
@@ -232,7 +238,7 @@ def _write_weights(path: Path, component: Component, seed: int) -> None:
     with atomic_writer(path) as stream:
         stream.write(weight_file_header(component, seed))
         for weight in component.weights:
-            for chunk in weight.chunks(seed, component.name):
+            for chunk in weight.chunks(seed, component.prefix):
                 stream.write(chunk)
 
 

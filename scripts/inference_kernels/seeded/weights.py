@@ -1,7 +1,7 @@
-"""The kinds of tensors in a seeded language-model checkpoint. Standard library and numpy only.
+"""The kinds of tensors in a seeded checkpoint. Standard library and numpy only.
 
-Each kind has what `seeded/checkpoint.py` asks of a weight: name, shape, dtype_name, nbytes, entry, chunks.
-Streams are keyed by the tensor's own name: how tensors are spread over files changes nothing.
+All have name, shape, dtype_name, nbytes, entry(seed, prefix) for the recipe file and chunks(seed, prefix) for the
+bytes. The stream of a tensor is keyed by prefix + name: how tensors are spread over files changes nothing.
 """
 
 import math
@@ -17,7 +17,7 @@ FORMAT_NAMES = {"e2m1x2": "I8", "e4m3": "F8_E4M3", "e8m0": "F8_E8M0"}
 
 
 def bfloat16_bytes(value: float) -> bytes:
-    """The two bytes of a value that bfloat16 holds exactly; ValueError for any other."""
+    """Return the two bytes of a value that bfloat16 holds exactly; ValueError for any other."""
     low, high = struct.unpack("<HH", struct.pack("<f", value))
     if low or struct.unpack("<f", struct.pack("<HH", 0, high))[0] != value:
         raise ValueError(f"{value} is not a bfloat16 number")
@@ -25,13 +25,11 @@ def bfloat16_bytes(value: float) -> bytes:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Values of mean 0 and standard deviation `std` (see `seeded.recipe_for_std`)."""
+class Dense:
+    """A tensor of bfloat16 or float32 numbers."""
 
     name: str
     shape: tuple[int, ...]
-    std: float
-    dtype: str = "bfloat16"
 
     @property
     def dtype_name(self) -> str:
@@ -40,42 +38,42 @@ class Drawn:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * DTYPE_NAMES[self.dtype][1]
-
-    def recipe(self, seed: int) -> Recipe:
-        return recipe_for_std(self.std, seed, self.name, self.shape, self.dtype)
-
-    def entry(self, seed: int, component: str) -> dict[str, Any]:
-        return self.recipe(seed).to_json()
-
-    def chunks(self, seed: int, component: str) -> Iterator[bytes]:
-        return recipe_chunks(self.recipe(seed))
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Given values, repeated to fill the shape: one value for a constant, all of them for a short list."""
+class Drawn(Dense):
+    """Values of mean 0 and standard deviation `std` (see `recipe_for_std`)."""
 
-    name: str
-    shape: tuple[int, ...]
-    values: tuple[float, ...]
+    std: float
     dtype: str = "bfloat16"
 
-    @property
-    def dtype_name(self) -> str:
-        return DTYPE_NAMES[self.dtype][0]
+    def recipe(self, seed: int, prefix: str = "") -> Recipe:
+        return recipe_for_std(self.std, seed, prefix + self.name, self.shape, self.dtype)
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPE_NAMES[self.dtype][1]
+    def entry(self, seed: int, prefix: str) -> dict[str, Any]:
+        return self.recipe(seed, prefix).to_json()
 
-    def entry(self, seed: int, component: str) -> dict[str, Any]:
-        return {"tensor": self.name, "shape": list(self.shape), "dtype": self.dtype, "constant": list(self.values)}
+    def chunks(self, seed: int, prefix: str) -> Iterator[bytes]:
+        return recipe_chunks(self.recipe(seed, prefix))
 
-    def chunks(self, seed: int, component: str) -> Iterator[bytes]:
+
+@dataclass(frozen=True)
+class Listed(Dense):
+    """Given values, repeated to fill the shape: one number, or a short list. Recipe files keep the form given."""
+
+    values: float | tuple[float, ...]
+    dtype: str = "bfloat16"
+
+    def entry(self, seed: int, prefix: str) -> dict[str, Any]:
+        constant = list(self.values) if isinstance(self.values, tuple) else self.values
+        return {"tensor": prefix + self.name, "shape": list(self.shape), "dtype": self.dtype, "constant": constant}
+
+    def chunks(self, seed: int, prefix: str) -> Iterator[bytes]:
+        values = self.values if isinstance(self.values, tuple) else (self.values,)
         if self.dtype == "bfloat16":
-            once = b"".join(map(bfloat16_bytes, self.values))
+            once = b"".join(map(bfloat16_bytes, values))
         else:
-            once = struct.pack(f"<{len(self.values)}f", *self.values)
+            once = struct.pack(f"<{len(values)}f", *values)
         yield once * (self.nbytes // len(once))
 
 
@@ -98,20 +96,19 @@ class Rows:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.parts)
 
-    def entry(self, seed: int, component: str) -> dict[str, Any]:
-        return {"tensor": self.name, "rows": [part.entry(seed, component) for part in self.parts]}
+    def entry(self, seed: int, prefix: str) -> dict[str, Any]:
+        return {"tensor": prefix + self.name, "rows": [part.entry(seed, prefix) for part in self.parts]}
 
-    def chunks(self, seed: int, component: str) -> Iterator[bytes]:
+    def chunks(self, seed: int, prefix: str) -> Iterator[bytes]:
         for part in self.parts:
-            yield from part.chunks(seed, component)
+            yield from part.chunks(seed, prefix)
 
 
 @dataclass(frozen=True)
 class Coded:
     """Bytes of a number format: a stream of its own, or a part of the stream of a `bank` of many tensors.
 
-    bank, bank_shape, start: the logical tensor that an engine joins such tensors to, and the first byte in
-    it.
+    bank, bank_shape, start: the logical tensor that an engine joins such tensors to, and the first byte in it.
     """
 
     name: str
@@ -131,33 +128,47 @@ class Coded:
     def nbytes(self) -> int:
         return math.prod(self.shape)
 
-    def recipe(self, seed: int) -> ByteRecipe:
-        """Of the whole stream: the bank's, if the tensor is part of one."""
-        return ByteRecipe(
-            seed, self.bank or self.name, self.bank_shape or self.shape, self.format, self.low, self.levels
-        )
+    def recipe(self, seed: int, prefix: str = "") -> ByteRecipe:
+        """Return the recipe of the whole stream: the bank's, if the tensor is part of one."""
+        shape = self.bank_shape or self.shape
+        return ByteRecipe(seed, prefix + (self.bank or self.name), shape, self.format, self.low, self.levels)
 
-    def entry(self, seed: int, component: str) -> dict[str, Any]:
+    def entry(self, seed: int, prefix: str) -> dict[str, Any]:
+        recipe = self.recipe(seed, prefix).to_json()
         if self.bank is None:
-            return self.recipe(seed).to_json()
+            return recipe
         return {
-            "tensor": self.name,
+            "tensor": prefix + self.name,
             "shape": list(self.shape),
-            "part_of": self.bank,
+            "part_of": prefix + self.bank,
             "start": self.start,
-            "bank_recipe": {
-                key: value
-                for key, value in self.recipe(seed).to_json().items()
-                if key in ("generator", "seed", "format", "low", "levels")
-            },
+            "bank_recipe": {key: recipe[key] for key in ("generator", "seed", "format", "low", "levels")},
         }
 
-    def chunks(self, seed: int, component: str) -> Iterator[bytes]:
-        return byte_chunks(self.recipe(seed), self.start, self.nbytes)
+    def chunks(self, seed: int, prefix: str) -> Iterator[bytes]:
+        return byte_chunks(self.recipe(seed, prefix), self.start, self.nbytes)
+
+
+Weight = Drawn | Listed | Rows | Coded
+
+
+def linear(name: str, shape: tuple[int, ...], gain: float = 1.0) -> Drawn:
+    """Draw a weight with a standard deviation of gain / sqrt(fan_in), fan_in the product of all sizes but the first."""
+    return Drawn(name, shape, gain / math.sqrt(math.prod(shape[1:])))
+
+
+def affine(prefix: str, shape: tuple[int, ...], gain: float = 1.0) -> Iterator[Weight]:
+    """Yield weight and zero bias of a layer; shape: outputs first."""
+    yield linear(f"{prefix}.weight", shape, gain)
+    yield Listed(f"{prefix}.bias", (shape[0],), 0.0)
+
+
+def norm(prefix: str, width: int) -> Listed:
+    return Listed(f"{prefix}.weight", (width,), 1.0)
 
 
 def index_document(components: list) -> dict[str, Any]:
-    """The content of `model.safetensors.index.json`: which file holds each tensor."""
+    """Return the content of `model.safetensors.index.json`: which file holds each tensor."""
     return {
         "metadata": {"total_size": sum(component.nbytes for component in components)},
         "weight_map": {weight.name: component.path for component in components for weight in component.weights},
@@ -165,63 +176,5 @@ def index_document(components: list) -> dict[str, Any]:
 
 
 def rounded(value: float, step: float) -> float:
-    """The multiple of `step` nearest to a value that comes from transcendental functions: the same
-    everywhere.
-    """
+    """Round to a multiple of `step`, so that values from transcendental functions are the same on every machine."""
     return round(value / step) * step
-
-
-DTYPE, DTYPE_NAME, ITEM_BYTES = "bfloat16", "BF16", 2
-
-
-# bfloat16 is the upper half of float32; these constants are exact in it.
-CONSTANT_BYTES = {0.0: b"\x00\x00", 1.0: b"\x80\x3f", 1.5: b"\xc0\x3f"}
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One tensor of a checkpoint: drawn with `gain / sqrt(fan_in)`, or filled with `constant`."""
-
-    name: str
-    shape: tuple[int, ...]
-    gain: float = 1.0
-    constant: float | None = None
-    dtype_name = DTYPE_NAME
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * ITEM_BYTES
-
-    def recipe(self, seed: int, component: str) -> Recipe | None:
-        """The recipe, or None for a constant."""
-        if self.constant is not None:
-            return None
-        std = self.gain / math.sqrt(math.prod(self.shape[1:]))
-        return recipe_for_std(std, seed, f"{component}/{self.name}", self.shape, DTYPE)
-
-    def entry(self, seed: int, component: str) -> dict[str, Any]:
-        recipe = self.recipe(seed, component)
-        constant = {
-            "tensor": f"{component}/{self.name}",
-            "shape": list(self.shape),
-            "dtype": DTYPE,
-            "constant": self.constant,
-        }
-        return recipe.to_json() if recipe else constant
-
-    def chunks(self, seed: int, component: str) -> Iterator[bytes]:
-        recipe = self.recipe(seed, component)
-        if recipe is None:
-            yield CONSTANT_BYTES[self.constant] * math.prod(self.shape)
-        else:
-            yield from recipe_chunks(recipe)
-
-
-def affine(prefix: str, shape: tuple[int, ...], gain: float = 1.0) -> Iterator[Weight]:
-    """Weight and zero bias of a layer; shape: outputs first."""
-    yield Weight(f"{prefix}.weight", shape, gain=gain)
-    yield Weight(f"{prefix}.bias", (shape[0],), constant=0.0)
-
-
-def norm(prefix: str, width: int) -> Weight:
-    return Weight(f"{prefix}.weight", (width,), constant=1.0)

@@ -1,4 +1,4 @@
-"""A checkpoint of the shape of DeepSeek V4.1 Flash with two layers: configuration and weight list.
+"""A checkpoint of the shape of DeepSeek V4.1 Flash with two layers: weight list, and what of it is true.
 
 True: every operator's dimensions and every storage format (FP8 in 32x32 blocks with E8M0 scales, FP4 experts,
 BF16, FP32). Truncated: layers, vocabulary, vision tower. Layer 0 attends to its window of 128, layer 1 also
@@ -7,16 +7,23 @@ loads. Standard library only.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
+from inference_kernels.models.deepseek.config import (
+    EXPERT_WIDTH,
+    EXPERTS,
+    EXPERTS_PER_FILE,
+    HEADS,
+    HIDDEN,
+    LATENT,
+    RATIOS,
+    VISION_WIDTH,
+    VOCABULARY,
+    deepseek_config,
+)
 from inference_kernels.seeded.checkpoint import Component, Pipeline
 from inference_kernels.seeded.recipes import BYTE_GENERATOR, GENERATOR, ByteRecipe
-from inference_kernels.seeded.weights import Coded, Drawn, Listed, index_document
+from inference_kernels.seeded.weights import Coded, Drawn, Listed, Weight, index_document
 
-HIDDEN, HEADS, LATENT, VOCABULARY, IMAGE_TOKEN = 5120, 64, 512, 8192, 8000
-EXPERTS, EXPERT_WIDTH, EXPERTS_PER_FILE = 384, 2304, 48
-RATIOS = [0, 2]
-VISION_WIDTH = 64
 RULE = (
     "FP8 codes uniform in -2..2 with a constant block scale of 2**-6 (2**-5 for rows of 2304 or fewer), "
     "FP4 codes "
@@ -38,7 +45,8 @@ WIDE, NARROW = 127 - 6, 127 - 5
 EXPERT_SCALES = {"w13": 118, "w2": 119}
 
 
-def deepseek_checkpoint() -> Pipeline:
+def deepseek_checkpoint(kind: str) -> Pipeline:
+    """Return two layers, one without compression and one of ratio 2; the experts lie in files of 48."""
     components = [Component("globals", "model-globals.safetensors", list(_globals()), flat=True)]
     for layer, ratio in enumerate(RATIOS):
         components.append(
@@ -49,7 +57,7 @@ def deepseek_checkpoint() -> Pipeline:
             name = f"layer{layer}-experts{first:03d}"
             components.append(Component(name, f"model-{name}.safetensors", weights, flat=True))
     return Pipeline(
-        kind="deepseek41",
+        kind=kind,
         title="DeepSeek-V4.1-Flash-shaped, 2 layers",
         path_must_contain="",
         true_parts=TRUE_PARTS,
@@ -57,12 +65,12 @@ def deepseek_checkpoint() -> Pipeline:
         components=components,
         rule=RULE,
         generator=f"{GENERATOR}, {BYTE_GENERATOR}",
-        documents={"config.json": _config(), "model.safetensors.index.json": index_document(components)},
+        documents={"config.json": deepseek_config(), "model.safetensors.index.json": index_document(components)},
     )
 
 
 def bank(layer: int, which: str, scale: bool) -> tuple[str, tuple[int, int, int], str, int, int]:
-    """Name, shape, format, low and levels of all experts' weights of a layer, as one tensor.
+    """Return name, shape, format, low and levels of all experts' weights of a layer, as one tensor.
 
     which: "w13" (an expert's w1 rows, then its w3 rows) or "w2". scale: the E8M0 scales instead of the codes.
     """
@@ -74,7 +82,7 @@ def bank(layer: int, which: str, scale: bool) -> tuple[str, tuple[int, int, int]
 
 
 def bank_recipe(seed: int, layer: int, which: str, scale: bool) -> ByteRecipe:
-    """The recipe of a bank, for workloads whose input it is."""
+    """Return the recipe of a bank, for workloads whose input it is."""
     name, shape, form, low, levels = bank(layer, which, scale)
     return ByteRecipe(seed, name, shape, form, low, levels)
 
@@ -108,7 +116,7 @@ def _fp8(name: str, rows: int, columns: int) -> Iterator[Coded]:
     yield Coded(f"{name}.scale", (rows // 32, columns // 32), "e8m0", exponent, 1)
 
 
-def _globals() -> Iterator[Any]:
+def _globals() -> Iterator[Weight]:
     yield Drawn("embed.weight", (VOCABULARY, HIDDEN), 1.0)
     yield _ones("norm.weight", HIDDEN)
     yield Drawn("head.weight", (VOCABULARY, HIDDEN), 0.014)
@@ -135,7 +143,7 @@ def _globals() -> Iterator[Any]:
         yield Drawn(name, (HIDDEN,), 1.0)
 
 
-def _layer(layer: int, ratio: int) -> Iterator[Any]:
+def _layer(layer: int, ratio: int) -> Iterator[Weight]:
     prefix = f"layers.{layer}"
     for name, size in (("attn_norm", HIDDEN), ("ffn_norm", HIDDEN), ("attn.q_norm", 1280), ("attn.kv_norm", LATENT)):
         yield _ones(f"{prefix}.{name}.weight", size)
@@ -166,8 +174,8 @@ def _layer(layer: int, ratio: int) -> Iterator[Any]:
         yield from _compressor(f"{prefix}.attn")
 
 
-def _compressor(prefix: str) -> Iterator[Any]:
-    """The compressed keys of ratio 2 and their indexer."""
+def _compressor(prefix: str) -> Iterator[Weight]:
+    """Yield the weights of the compressed keys of ratio 2 and their indexer."""
     for name in ("wkv", "wgate"):
         yield Drawn(f"{prefix}.compressor.{name}.weight", (LATENT, HIDDEN), 0.014)
     yield _ones(f"{prefix}.compressor.norm.weight", LATENT)
@@ -175,92 +183,3 @@ def _compressor(prefix: str) -> Iterator[Any]:
     yield Drawn(f"{prefix}.indexer.weights_proj.weight", (32, HIDDEN), 0.014)
     yield Drawn(f"{prefix}.indexer.wk.weight", (128, LATENT), 0.044)
     yield _ones(f"{prefix}.indexer.k_norm.weight", 128)
-
-
-def _config() -> dict[str, Any]:
-    text = {
-        "model_type": "deepseek_v41_text",
-        "vocab_size": VOCABULARY,
-        "hidden_size": HIDDEN,
-        "moe_intermediate_size": EXPERT_WIDTH,
-        "num_hidden_layers": len(RATIOS),
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": 1,
-        "head_dim": LATENT,
-        "qk_rope_head_dim": 64,
-        "q_lora_rank": 1280,
-        "o_lora_rank": 1024,
-        "o_groups": 8,
-        "hidden_act": "silu",
-        "swiglu_limit": 10.0,
-        "rms_norm_eps": 1e-20,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "initializer_range": 0.02,
-        "use_cache": True,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 131072,
-        "rope_theta": 10000,
-        "rope_scaling": {
-            "rope_type": "yarn",
-            "factor": 16,
-            "beta_fast": 32,
-            "beta_slow": 1,
-            "original_max_position_embeddings": 65536,
-        },
-        "n_routed_experts": EXPERTS,
-        "n_shared_experts": 1,
-        "num_experts_per_tok": 6,
-        "scoring_func": "sqrtsoftplus",
-        "topk_method": "noaux_tc",
-        "norm_topk_prob": True,
-        "routed_scaling_factor": 1.5,
-        "sliding_window": 128,
-        "compress_ratios": RATIOS,
-        "compress_rope_theta": 160000,
-        "kv_source_layer_ids": [1],
-        "index_source_layer_ids": [1],
-        "index_n_heads": 32,
-        "index_head_dim": 128,
-        "index_topk": 512,
-        "candidate_source_layer_id": -1,
-        "candidate_topk_blocks": 0,
-        "candidate_block_size": 0,
-        "hc_mult": 4,
-        "hc_sinkhorn_iters": 20,
-        "hc_eps": 1e-6,
-        "engram_layer_ids": [],
-        "engram_num_embeddings": [],
-        "num_nextn_predict_layers": 0,
-    }
-    vision = {
-        "model_type": "deepseek_v41_vision",
-        "num_hidden_layers": 1,
-        "hidden_size": VISION_WIDTH,
-        "num_attention_heads": 1,
-        "intermediate_size": VISION_WIDTH,
-        "patch_size": 14,
-        "rope_theta": 10000,
-        "downsample_ratio": 3,
-        "max_image_tokens": 1024,
-        "min_pixels": 295936,
-        "max_wh_ratio": None,
-    }
-    return {
-        "architectures": ["DeepseekV41ForCausalLM"],
-        "model_type": "deepseek_v41",
-        "dtype": "bfloat16",
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "pad_token_id": 2,
-        "image_token_id": IMAGE_TOKEN,
-        "quantization_config": {
-            "quant_method": "fp8",
-            "activation_scheme": "dynamic",
-            "weight_block_size": [32, 32],
-            "scale_fmt": "ue8m0",
-            "expert_dtype": "fp4",
-        },
-        "text_config": text,
-        "vision_config": vision,
-    }

@@ -1,39 +1,34 @@
-"""A seeded checkpoint of the Qwen3-Next architecture, cut to the rank that the contest captured."""
+"""A checkpoint of the Qwen3-Next architecture, cut to the tensor-parallel rank that the contest captured.
+
+True: 4 / 8 linear heads of 128, the layer order. Names and keys are those SGLang 0.5.23 loads. Standard library only.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
-from inference_kernels.models.qwen.checkpoint import (
-    EXPERTS,
-    LAYERS,
-    QK_CONV_STD,
-    STD,
-    VALUE_CONV_STD,
-    VOCABULARY,
-    _decay,
-    _pipeline,
-)
+from inference_kernels.models.qwen.checkpoint import QK_CONV_STD, VALUE_CONV_STD, decay_weights, language_pipeline
+from inference_kernels.models.qwen.config import EXPERTS, LAYERS, STD, VOCABULARY
 from inference_kernels.seeded.checkpoint import Pipeline
-from inference_kernels.seeded.weights import Drawn, Listed, Rows
+from inference_kernels.seeded.weights import Drawn, Listed, Rows, Weight
 
-NEXT_HIDDEN, NEXT_QK_HEADS, NEXT_VALUE_HEADS, NEXT_WIDTH = 2048, 4, 8, 512
+HIDDEN, QK_HEADS, VALUE_HEADS, EXPERT_WIDTH = 2048, 4, 8, 512
 
 
-def qwen3_next_checkpoint() -> Pipeline:
-    """Qwen3-Next with the linear heads of one of four tensor-parallel ranks."""
+def qwen3_next_checkpoint(kind: str) -> Pipeline:
+    """Return Qwen3-Next with the linear heads of one of four tensor-parallel ranks."""
     parts = [
         (
             "globals",
             [
-                Drawn("model.embed_tokens.weight", (VOCABULARY, NEXT_HIDDEN), 1.0),
-                Drawn("lm_head.weight", (VOCABULARY, NEXT_HIDDEN), STD),
-                Listed("model.norm.weight", (NEXT_HIDDEN,), (0.0,)),
+                Drawn("model.embed_tokens.weight", (VOCABULARY, HIDDEN), 1.0),
+                Drawn("lm_head.weight", (VOCABULARY, HIDDEN), STD),
+                Listed("model.norm.weight", (HIDDEN,), (0.0,)),
             ],
         )
     ]
     parts += [(f"layer{layer}", list(_rank_layer(layer))) for layer in range(LAYERS)]
-    return _pipeline(
-        "qwen3-next-gdn",
+    return language_pipeline(
+        kind,
         "Qwen3-Next-shaped, one rank of four, 4 layers",
         parts,
         _rank_config(),
@@ -42,42 +37,42 @@ def qwen3_next_checkpoint() -> Pipeline:
     )
 
 
-def _rank_layer(layer: int) -> Iterator[Any]:
+def _rank_layer(layer: int) -> Iterator[Weight]:
     prefix = f"model.layers.{layer}"
     for name in ("input_layernorm", "post_attention_layernorm"):
-        yield Listed(f"{prefix}.{name}.weight", (NEXT_HIDDEN,), (0.0,))
+        yield Listed(f"{prefix}.{name}.weight", (HIDDEN,), (0.0,))
     if layer < LAYERS - 1:
         yield from _rank_linear(f"{prefix}.linear_attn")
     else:
         for name, rows, columns in (
-            ("q_proj", 2048, NEXT_HIDDEN),
-            ("k_proj", 256, NEXT_HIDDEN),
-            ("v_proj", 256, NEXT_HIDDEN),
-            ("o_proj", NEXT_HIDDEN, 1024),
+            ("q_proj", 2048, HIDDEN),
+            ("k_proj", 256, HIDDEN),
+            ("v_proj", 256, HIDDEN),
+            ("o_proj", HIDDEN, 1024),
         ):
             yield Drawn(f"{prefix}.self_attn.{name}.weight", (rows, columns), STD)
         for name in ("q_norm", "k_norm"):
             yield Listed(f"{prefix}.self_attn.{name}.weight", (256,), (0.0,))
-    yield Drawn(f"{prefix}.mlp.gate.weight", (EXPERTS, NEXT_HIDDEN), STD)
-    yield Drawn(f"{prefix}.mlp.shared_expert_gate.weight", (1, NEXT_HIDDEN), STD)
+    yield Drawn(f"{prefix}.mlp.gate.weight", (EXPERTS, HIDDEN), STD)
+    yield Drawn(f"{prefix}.mlp.shared_expert_gate.weight", (1, HIDDEN), STD)
     for owner in (*(f"experts.{expert}" for expert in range(EXPERTS)), "shared_expert"):
         for name in ("gate_proj", "up_proj"):
-            yield Drawn(f"{prefix}.mlp.{owner}.{name}.weight", (NEXT_WIDTH, NEXT_HIDDEN), STD)
-        yield Drawn(f"{prefix}.mlp.{owner}.down_proj.weight", (NEXT_HIDDEN, NEXT_WIDTH), STD)
+            yield Drawn(f"{prefix}.mlp.{owner}.{name}.weight", (EXPERT_WIDTH, HIDDEN), STD)
+        yield Drawn(f"{prefix}.mlp.{owner}.down_proj.weight", (HIDDEN, EXPERT_WIDTH), STD)
 
 
-def _rank_linear(prefix: str) -> Iterator[Any]:
-    keys, values = NEXT_QK_HEADS * 128, NEXT_VALUE_HEADS * 128
-    # Rows go by query head: its q and k, its two value heads' v and z; then b and a likewise.
-    yield Drawn(f"{prefix}.in_proj_qkvz.weight", (2 * keys + 2 * values, NEXT_HIDDEN), STD)
-    yield Drawn(f"{prefix}.in_proj_ba.weight", (2 * NEXT_VALUE_HEADS, NEXT_HIDDEN), STD)
+def _rank_linear(prefix: str) -> Iterator[Weight]:
+    keys, values = QK_HEADS * 128, VALUE_HEADS * 128
+    # Rows are grouped by query head: its q and k, v and z of its two value heads; then b and a likewise.
+    yield Drawn(f"{prefix}.in_proj_qkvz.weight", (2 * keys + 2 * values, HIDDEN), STD)
+    yield Drawn(f"{prefix}.in_proj_ba.weight", (2 * VALUE_HEADS, HIDDEN), STD)
     name = f"{prefix}.conv1d.weight"
     yield Rows(
         name, (Drawn(f"{name}.qk", (2 * keys, 1, 4), QK_CONV_STD), Drawn(f"{name}.v", (values, 1, 4), VALUE_CONV_STD))
     )
-    yield from _decay(prefix, NEXT_VALUE_HEADS)
+    yield from decay_weights(prefix, VALUE_HEADS)
     yield Listed(f"{prefix}.norm.weight", (128,), (1.0,))
-    yield Drawn(f"{prefix}.out_proj.weight", (NEXT_HIDDEN, values), STD)
+    yield Drawn(f"{prefix}.out_proj.weight", (HIDDEN, values), STD)
 
 
 def _rank_config() -> dict[str, Any]:
@@ -85,12 +80,12 @@ def _rank_config() -> dict[str, Any]:
         "architectures": ["Qwen3NextForCausalLM"],
         "model_type": "qwen3_next",
         "dtype": "bfloat16",
-        "hidden_size": NEXT_HIDDEN,
+        "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS,
         "full_attention_interval": LAYERS,
         "layer_types": ["linear_attention"] * (LAYERS - 1) + ["full_attention"],
-        "linear_num_key_heads": NEXT_QK_HEADS,
-        "linear_num_value_heads": NEXT_VALUE_HEADS,
+        "linear_num_key_heads": QK_HEADS,
+        "linear_num_value_heads": VALUE_HEADS,
         "linear_key_head_dim": 128,
         "linear_value_head_dim": 128,
         "linear_conv_kernel_dim": 4,
@@ -101,9 +96,9 @@ def _rank_config() -> dict[str, Any]:
         "rope_theta": 1e7,
         "num_experts": EXPERTS,
         "num_experts_per_tok": 2,
-        "moe_intermediate_size": NEXT_WIDTH,
-        "shared_expert_intermediate_size": NEXT_WIDTH,
-        "intermediate_size": NEXT_WIDTH,
+        "moe_intermediate_size": EXPERT_WIDTH,
+        "shared_expert_intermediate_size": EXPERT_WIDTH,
+        "intermediate_size": EXPERT_WIDTH,
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],

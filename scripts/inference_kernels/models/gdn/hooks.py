@@ -1,5 +1,4 @@
-"""Hooks inside SGLang's scheduler that record the gated delta rule with the heads of one Qwen3-Next rank (4 /
-8).
+"""Hooks inside SGLang's scheduler that record the gated delta rule with the 4 / 8 heads of one Qwen3-Next rank.
 
 Engine facts (SGLang 0.5.23): the backend's forward methods have the gate inputs, the kernel classes the
 states; the FlashInfer prefill reads the tensors that `gdn_prefill_qkv_prepare_fwd` returns (queries and keys
@@ -11,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from inference_kernels.capture.llm_hooks import LanguageHooks, Target, arguments, attach, copied, refuse
+from inference_kernels.models.gdn.spec import DECODE, PREFILL
 
 if TYPE_CHECKING:
     import torch
 
     from inference_kernels.capture.recorder import Recorder
 
-PREFILL, DECODE = "gdn_prefill_qk4_v8_d128_k_last", "gdn_decode_qk4_v8_d128_k_last"
 QK_HEADS, VALUE_HEADS, DIM = 4, 8, 128
 EPSILON = 1e-6
 BACKEND = "sglang.srt.layers.attention.linear.gdn_backend.GDNAttnBackend"
@@ -51,7 +50,7 @@ class GdnHooks(LanguageHooks):
     prepared: dict[str, "torch.Tensor"] | None = None
 
     def around_layer(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND the backend's forward methods: the layer and its gate inputs."""
+        """AROUND the backend's forward methods: keep the layer and its gate inputs."""
         self.layer, self.prepared = arguments(original, args, kwargs), None
         try:
             return original(*args, **kwargs)
@@ -59,7 +58,7 @@ class GdnHooks(LanguageHooks):
             self.layer = None
 
     def around_prepare(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND the normalisation in front of the FlashInfer prefill: the very tensors its kernel reads."""
+        """AROUND the normalisation before the FlashInfer prefill: keep the very tensors that its kernel reads."""
         result = original(*args, **kwargs)
         if self.layer is not None:
             self.prepared = dict(zip(("q", "k", "v"), result))
@@ -187,14 +186,14 @@ WIDENED = "A_log and dt_bias widened to float32"
 
 
 def _decay(source: Any, a: "torch.Tensor") -> dict[str, "torch.Tensor"]:
-    """A_log, a, dt_bias in the definition's order. source: a layer, or the arguments of a call."""
+    """Return A_log, a, dt_bias in the definition's order. source: a layer, or the arguments of a call."""
     read = source.get if isinstance(source, dict) else lambda name: getattr(source, name)
     rates, bias = (read(name).detach().reshape(-1).float() for name in ("A_log", "dt_bias"))
     return {"A_log": rates, "a": a, "dt_bias": bias}
 
 
 def normalised(x: "torch.Tensor") -> "torch.Tensor":
-    """bfloat16 of x / sqrt(sum of squares over the last axis + 1e-6), computed in float32."""
+    """Return x / sqrt(sum of squares over the last axis + 1e-6), computed in float32, in the dtype of x."""
     import torch
 
     wide = x.float()
@@ -202,9 +201,9 @@ def normalised(x: "torch.Tensor") -> "torch.Tensor":
 
 
 def kept_sequences(slots: "torch.Tensor", offsets: "torch.Tensor") -> dict[str, Any]:
-    """The real sequences of a prefill: those with a slot of their own and at least one row.
+    """Find the real sequences of a prefill: those with a slot of their own and at least one row.
 
-    slots: int [n]. offsets: int [n + 1], first row of each sequence, then the end; rows behind it are
+    slots: int [n]. offsets: int [n + 1], first row of each sequence, then the end; rows after it are
     padding. Returns slots, rows (int64 indices), cu_seqlens (int64 from 0), and how many rows and sequences
     were dropped.
     """

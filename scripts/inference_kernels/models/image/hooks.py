@@ -15,12 +15,14 @@ from inference_kernels.capture.diffusion_hooks import (
     ENGINE,
     DiffusionHooks,
     Place,
+    attach,
     contiguous_copy,
     engine_place,
-    require_one_rank,
 )
+from inference_kernels.capture.recorder import CHECKPOINT_VARIABLE
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.models.image.attention import AttentionCall, SampleTrace, cached_prefix_call, empty_prefix_call
+from inference_kernels.models.image.spec import CACHED_PREFIX, EMPTY_PREFIX, GEMM_LAYERS
 from inference_kernels.seeded.checkpoint import read_recipes
 from inference_kernels.seeded.recipes import Recipe, gives_bytes
 
@@ -29,26 +31,9 @@ if TYPE_CHECKING:
 
     from inference_kernels.capture.recorder import Recorder
 
-EMPTY_PREFIX = "block_causal_attention_empty_prefix_h32_d128"
-CACHED_PREFIX = "block_causal_attention_cached_prefix_h32_d128"
-N4096_K4096 = "dense_gemm_bf16_nt_n4096_k4096"
-N12288_K4096 = "dense_gemm_bf16_nt_n12288_k4096"
-N4096_K12288 = "dense_gemm_bf16_nt_n4096_k12288"
-# Layer of a transformer block -> definition.
-GEMM_LAYERS = {
-    "attn.to_q": N4096_K4096,
-    "attn.to_k": N4096_K4096,
-    "attn.to_v": N4096_K4096,
-    "attn.to_out.0": N4096_K4096,
-    "img_mlp.gate_layer": N12288_K4096,
-    "img_mlp.proj": N12288_K4096,
-    "img_mlp.out": N4096_K12288,
-}
-CHECKPOINT_VARIABLE = "INFERENCE_KERNELS_CHECKPOINT"
-
 
 class ImageHooks(DiffusionHooks):
-    """The hook functions and their state. `place()` is None outside a denoising step of a real request."""
+    """The hook functions and their state. recipes: of the checkpoint's weights; empty for a published one."""
 
     def __init__(self, recorder: "Recorder", place: Callable[[], Place | None], recipes: dict[str, Recipe]):
         super().__init__(recorder, place)
@@ -69,7 +54,7 @@ class ImageHooks(DiffusionHooks):
 
     @property
     def trace(self) -> SampleTrace | None:
-        """The sample whose attention this thread computes just now."""
+        """Return the sample whose attention this thread computes now."""
         return getattr(self.local, "trace", None)
 
     def around_attend_sample(
@@ -113,7 +98,7 @@ class ImageHooks(DiffusionHooks):
         )
 
     def around_local(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
-        """AROUND `LocalAttention.forward`, which the segments of the prefix go through."""
+        """AROUND `LocalAttention.forward`, which computes the segments of the prefix."""
         mask = args[0] if args else kwargs.get("attn_mask")
         return self._watch(
             "prefix",
@@ -125,7 +110,7 @@ class ImageHooks(DiffusionHooks):
         )
 
     def around_target(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
-        """AROUND `USPAttention.forward`: the target, with the prefix already in front of keys and values."""
+        """AROUND `USPAttention.forward`: the target, keys and values joined with the prefix."""
         mask = args[0] if args else kwargs.get("attn_mask")
         return self._watch(
             "target",
@@ -137,7 +122,7 @@ class ImageHooks(DiffusionHooks):
         )
 
     def around_split_target(self, original: Callable, layer: Any, q, k_prefix, v_prefix, k, v) -> Any:
-        """AROUND `USPAttention.forward_with_replicated_kv_prefix`: keys and values come in two parts."""
+        """AROUND `USPAttention.forward_with_replicated_kv_prefix`: the target, keys and values in two parts."""
         tensors = {"q": q, "k_prefix": k_prefix, "v_prefix": v_prefix, "k": k, "v": v}
         return self._watch(
             "target",
@@ -149,7 +134,7 @@ class ImageHooks(DiffusionHooks):
         )
 
     def _watch(self, part: str, layer: Any, method: str, tensors: dict, mask, run: Callable[[], Any]) -> Any:
-        """Run one attention call and keep it; calls of other owners (the text encoder) only run."""
+        """Run one attention call and keep it; only run calls of other owners (the text encoder)."""
         trace = self.trace
         if not trace or not trace.selected or trace.inside:
             return run()
@@ -165,7 +150,7 @@ class ImageHooks(DiffusionHooks):
         return output
 
     def verified_recipe(self, tensor: str, weight: "torch.Tensor") -> Recipe | None:
-        """The recipe of a weight, after comparing all its bytes; None if the checkpoint has no recipe for it.
+        """Return the recipe of a weight after comparing all bytes; None if the checkpoint has no recipe for it.
 
         CaptureError if the engine's weight is not what the recipe generates.
         """
@@ -213,7 +198,7 @@ class GemmHook:
         return place, stream, contiguous_copy(x, "A", notes), notes
 
     def _stream(self, place: Place) -> str | None:
-        """ "target" or "prefix": whose rows this call computes; None for a call that repeats an earlier one.
+        """Return whose rows this call computes, "target" or "prefix"; None if it repeats an earlier call.
 
         Attention layers compute the prefix inside `attend_sample`. The MLP runs on the target and then, in
         the first step, on the prefix.
@@ -266,21 +251,14 @@ def _finish_call(call: AttentionCall, output: "torch.Tensor", calls: list[Attent
 
 
 def register(recorder: "Recorder") -> None:
-    """Register the hooks with the engine's plugin mechanism; called once in the worker."""
-    from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
-
+    """Register the hooks in the engine's worker."""
     checkpoint = read_recipes(Path(os.environ[CHECKPOINT_VARIABLE]))
     hooks = ImageHooks(recorder, lambda: engine_place(recorder), checkpoint[1] if checkpoint else {})
-
-    def attach(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
-        hooks.safely("attach", lambda: (require_one_rank(), hooks.attach(model)))
-
-    model, attention = f"{ENGINE}.models.dits.qwen_image21", f"{ENGINE}.layers.attention.layer"
-    HookRegistry.register(f"{model}.QwenImage21Transformer2DModel.__init__", attach, HookType.AFTER)
-    for target, hook in (
-        (f"{model}.QwenImage21Attention.attend_sample", hooks.around_attend_sample),
-        (f"{attention}.LocalAttention.forward", hooks.around_local),
-        (f"{attention}.USPAttention.forward", hooks.around_target),
-        (f"{attention}.USPAttention.forward_with_replicated_kv_prefix", hooks.around_split_target),
-    ):
-        HookRegistry.register(target, hook, HookType.AROUND)
+    model, layers = f"{ENGINE}.models.dits.qwen_image21", f"{ENGINE}.layers.attention.layer"
+    targets = {
+        f"{model}.QwenImage21Attention.attend_sample": hooks.around_attend_sample,
+        f"{layers}.LocalAttention.forward": hooks.around_local,
+        f"{layers}.USPAttention.forward": hooks.around_target,
+        f"{layers}.USPAttention.forward_with_replicated_kv_prefix": hooks.around_split_target,
+    }
+    attach(hooks, {f"{model}.QwenImage21Transformer2DModel": hooks.attach}, targets)

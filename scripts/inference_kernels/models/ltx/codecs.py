@@ -7,10 +7,10 @@ VAE's 128 base channels are true: the engine views its latents as 8 channels tim
 from collections.abc import Iterator
 
 from inference_kernels.seeded.checkpoint import Component
-from inference_kernels.seeded.weights import Weight, affine
+from inference_kernels.seeded.weights import Listed, Weight, affine, linear
 
 LATENT = 128
-# Of each block: (width, outputs of its downsampler), then (inputs and outputs of the upsampler, width).
+# Encoder block: (width, outputs of its downsampler). Decoder block: (inputs and outputs of its upsampler, width).
 VIDEO_ENCODER = [(128, 2), (8, 8), (16, 4), (32, 4)]
 VIDEO_DECODER = [(32, 128, 16), (16, 128, 16), (16, 16, 8), (8, 16, 4)]
 AUDIO_WIDTH, AUDIO_LATENT, AUDIO_STAGES = 128, 8, 3
@@ -67,8 +67,8 @@ def codecs(file: str) -> list[Component]:
 
 
 def _latent_statistics() -> Iterator[Weight]:
-    yield Weight("latents_mean", (LATENT,), constant=0.0)
-    yield Weight("latents_std", (LATENT,), constant=1.0)
+    yield Listed("latents_mean", (LATENT,), 0.0)
+    yield Listed("latents_std", (LATENT,), 1.0)
 
 
 def _video_weights() -> Iterator[Weight]:
@@ -115,9 +115,9 @@ def _vocoder_weights() -> Iterator[Weight]:
     yield from affine("conv_in", (VOCODER_WIDTH, LATENT, 7))
     width = VOCODER_WIDTH
     for index, kernel in enumerate(VOCODER_KERNELS):
-        # A transposed convolution stores its inputs first; its bias has one value an output.
-        yield Weight(f"upsamplers.{index}.weight", (width, width // 2, kernel))
-        yield Weight(f"upsamplers.{index}.bias", (width // 2,), constant=0.0)
+        # A transposed convolution stores its inputs first; its bias has one value per output.
+        yield linear(f"upsamplers.{index}.weight", (width, width // 2, kernel))
+        yield Listed(f"upsamplers.{index}.bias", (width // 2,), 0.0)
         width //= 2
         for layer in range(3):
             for name in ("convs1", "convs2"):

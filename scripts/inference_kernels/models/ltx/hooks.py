@@ -1,9 +1,9 @@
-"""Hooks inside SGLang's worker that record LTX-2.5's dense and its decoder's neighborhood attention.
+"""Hooks inside SGLang's worker that record LTX-2.5's dense attention and its decoder's neighborhood attention.
 
 Engine facts (SGLang 0.5.23, sglang/multimodal_gen/runtime): each of the six attentions of a transformer block
 calls one attention layer, `LTX2Attention.attn`, with q, k, v [B, N, H, D] and at most a mask that shows every
-key. The decoder's attention is `project_qkv`, which scales q already, then the kernel, then `to_out[0]`. The
-forward context says the step at most; which output is being made, the argument of the pipeline stage says.
+key. The decoder's attention is `project_qkv`, which already scales q, then the kernel, then `to_out[0]`. The
+forward context tells only the step; the argument of the pipeline stage tells which output is computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,43 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from inference_kernels.capture.diffusion_hooks import ENGINE, DiffusionHooks, Place, contiguous_copy, require_one_rank
+from inference_kernels.capture.diffusion_hooks import ENGINE, DiffusionHooks, Place, attach, contiguous_copy
 from inference_kernels.core.errors import CaptureError
+from inference_kernels.models.ltx.spec import ATTENTIONS, LTX_LAYERS, MODALITIES, STAGES
 
 if TYPE_CHECKING:
     import torch
 
     from inference_kernels.capture.recorder import Recorder
 
-VIDEO_DENSE = "dense_attention_noncausal_h32_d128"
-AUDIO_DENSE = "dense_attention_noncausal_h32_d64"
-# Attention of a transformer block -> definition; with audio on one side, heads have 64 dimensions.
-ATTENTIONS = {
-    "attn1": VIDEO_DENSE,
-    "attn2": VIDEO_DENSE,
-    "audio_attn1": AUDIO_DENSE,
-    "audio_attn2": AUDIO_DENSE,
-    "audio_to_video_attn": AUDIO_DENSE,
-    "video_to_audio_attn": AUDIO_DENSE,
-}
-NEIGHBORHOOD = "neighborhood_attention_3d_"
-# Stage of the decoder -> definition.
-STAGES = {
-    "det_stages.0": f"{NEIGHBORHOOD}h32_d64_w3x7x7",
-    "det_stages.1": f"{NEIGHBORHOOD}h16_d64_w3x7x7",
-    "det_stages.2": f"{NEIGHBORHOOD}h8_d64_w3x5x5",
-    "det_stages.3": f"{NEIGHBORHOOD}h8_d64_w3x5x5",
-    "diff_blocks": f"{NEIGHBORHOOD}h4_d64_w11x11x11",
-}
-LTX_LAYERS = ATTENTIONS | STAGES
-MODALITIES = {VIDEO_DENSE: "video", AUDIO_DENSE: "audio"}
 TRANSFORMER = f"{ENGINE}.models.dits.ltx_2.LTX2VideoTransformer3DModel"
 DECODER = f"{ENGINE}.models.decoders.ltx_2_5_diffusion_decoder"
 LAYERS = f"{ENGINE}.layers.attention.layer"
 STAGE_CALL = f"{ENGINE}.pipelines_core.stages.base.PipelineStage.__call__"
 GROUPED_LATENTS = f"{ENGINE}.pipelines_core.stages.latent_preparation.LatentPreparationStage.run_grouped_requests"
-# What `prepare_each` changes, for the records of runs with several outputs a request.
-ONE_BY_ONE = "latents of several outputs prepared one by one: the grouped form leaves out the audio"
 
 
 @dataclass(frozen=True)
@@ -85,7 +62,7 @@ class LtxHooks(DiffusionHooks):
         self.batch: Any = None
 
     def around_stage(self, original: Callable, stage: Any, batch: Any, *args, **kwargs) -> Any:
-        """AROUND `PipelineStage.__call__`, such as denoising and decoding: `batch` is one output."""
+        """AROUND `PipelineStage.__call__`, such as denoising and decoding: keep `batch`, which is one output."""
         self.batch = batch
         try:
             return original(stage, batch, *args, **kwargs)
@@ -93,7 +70,7 @@ class LtxHooks(DiffusionHooks):
             self.batch = None
 
     def attach_transformer(self, model: Any) -> None:
-        """Know the attention layers of every block; those of other blocks are only counted."""
+        """Register the attention layers of every block; calls of other blocks are only counted."""
         for index, block in enumerate(model.transformer_blocks):
             for name in ATTENTIONS:
                 layer = block.get_submodule(name).attn
@@ -102,7 +79,7 @@ class LtxHooks(DiffusionHooks):
                 )
 
     def attach_decoder(self, model: Any) -> None:
-        """Know the attentions of all stages, and see what goes into their output projections.
+        """Register the attentions of all stages, and watch what goes into their output projections.
 
         Captured is the middle block of each stage. CaptureError if a window is not the definition's.
         """
@@ -176,7 +153,7 @@ class LtxHooks(DiffusionHooks):
         self._finish(site, joined.reshape(call.inputs["q"].shape), "decode")
 
     def _wanted(self, site: Site) -> bool:
-        """Count the call, and tell whether it is captured."""
+        """Count the call and tell whether it is captured."""
         self.recorder.observe(site.definition)
         return site.chosen and site.definition in self.definitions and site.name in self.selection["layers"]
 
@@ -194,7 +171,7 @@ class LtxHooks(DiffusionHooks):
 
 
 def mask_note(mask: "torch.Tensor | None", queries: int, keys: int) -> str:
-    """The form of the mask, in words, after checking that every query sees every key; CaptureError if not.
+    """Describe the mask after checking that every query sees every key; CaptureError if one does not.
 
     mask: None, [B, Nk], [B, Nq, Nk], or broadcastable to [B, H, Nq, Nk]; integers and booleans are visible
     where they are not 0, floating values are added to the scores.
@@ -218,9 +195,9 @@ def mask_note(mask: "torch.Tensor | None", queries: int, keys: int) -> str:
 
 @contextmanager
 def math_attention(layer: Any) -> Iterator[None]:
-    """PyTorch's math SDPA: BF16 in and out, float32 between.
+    """Use PyTorch's math SDPA: BF16 in and out, float32 between.
 
-    The layers ask for another choice of backends on CUDA, inside ours: that wish is taken away for the call.
+    On CUDA the layers select backends of their own inside this context; that is switched off for the call.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -237,30 +214,17 @@ def math_attention(layer: Any) -> Iterator[None]:
 
 
 def register(recorder: "Recorder") -> None:
-    """Register the hooks with the engine's plugin mechanism; called once in the worker."""
-    from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
-
+    """Register the hooks in the engine's worker."""
     hooks = LtxHooks(recorder, lambda: stage_place(recorder, hooks.batch), decoder_kernel)
-
-    def attach(work: Callable[[Any], None]) -> Callable:
-        def after(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
-            hooks.safely("attach", lambda: (require_one_rank(), work(model)))
-
-        return after
-
-    for owner, work in (
-        (TRANSFORMER, hooks.attach_transformer),
-        (f"{DECODER}.LTX2VideoDiffusionDecoderModel", hooks.attach_decoder),
-    ):
-        HookRegistry.register(f"{owner}.__init__", attach(work), HookType.AFTER)
-    for target, hook in (
-        (STAGE_CALL, hooks.around_stage),
-        (GROUPED_LATENTS, prepare_each),
-        (f"{LAYERS}.LocalAttention.forward", hooks.around_attention),
-        (f"{LAYERS}.USPAttention.forward", hooks.around_attention),
-        (f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv", hooks.around_projection),
-    ):
-        HookRegistry.register(target, hook, HookType.AROUND)
+    models = {TRANSFORMER: hooks.attach_transformer, f"{DECODER}.LTX2VideoDiffusionDecoderModel": hooks.attach_decoder}
+    targets = {
+        STAGE_CALL: hooks.around_stage,
+        GROUPED_LATENTS: prepare_each,
+        f"{LAYERS}.LocalAttention.forward": hooks.around_attention,
+        f"{LAYERS}.USPAttention.forward": hooks.around_attention,
+        f"{DECODER}.LTX2VideoVaeNeighborhoodAttention.project_qkv": hooks.around_projection,
+    }
+    attach(hooks, models, targets)
 
 
 def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any) -> list:
@@ -269,7 +233,7 @@ def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any
 
 
 def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
-    """The place of the output that a pipeline stage works on; None for warm-up. The decoder's step is 0."""
+    """Return the place of the output that a pipeline stage works on; None for warm-up. The decoder's step is 0."""
     from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
 
     request, context = recorder.request(), get_forward_context_or_none()
@@ -279,7 +243,7 @@ def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
 
 
 def decoder_kernel() -> str:
-    """NATTEN if it is installed, else compiled flex attention."""
+    """Name what computes the decoder's attention: NATTEN if it is installed, else compiled flex attention."""
     import importlib
 
     natten = importlib.import_module(DECODER)._na3d()

@@ -1,7 +1,7 @@
-"""From the licensed original weights of LTX-2.5 to a folder that the engine loads. Standard library only.
+"""Convert the licensed original weights of LTX-2.5 to a folder that the engine loads. Standard library only.
 
-The weights come with a licence that must be accepted, so nothing of them is in this repository: a manifest
-says what the distribution holds. It is a JSON object:
+The licence must be accepted to get the weights, so nothing of them is in this repository: a manifest says what
+the distribution holds. It is a JSON object:
 
     files        path below the distribution -> {"sha256": hex, "size": bytes}; every file that is read
     licenses     paths among the files, kept in `licenses/` of the result
@@ -34,7 +34,7 @@ STRICT_LOADER = Path(__file__).resolve().with_name("strict_load.py")
 STATE_FILE = "prepared.json"
 PATH_MUST_CONTAIN = "ltx-2.5-diffusers"
 MANIFEST_KEYS = {"files", "licenses", "tokenizer", "conversions", "copies", "documents"}
-# A safetensors header is JSON and small; the limit keeps a damaged file from being read whole.
+# A safetensors header is small JSON; the limit keeps a damaged file from being read whole.
 MAX_HEADER_BYTES = 100 * 2**20
 
 
@@ -43,8 +43,8 @@ class PrepareError(DatasetError):
 
 
 @dataclass(frozen=True)
-class Step:
-    """One part of the work. name: unique. what: for people. run: does it, from the start if it was killed."""
+class ConversionStep:
+    """One part of the work. name: unique. what: shown to people. run: does it, from the start after a kill."""
 
     name: str
     what: str
@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConversionPlan:
     """What to prepare. diffusers: checkout of the converter. python: interpreter with its dependencies."""
 
     distribution: Path
@@ -61,22 +61,22 @@ class Plan:
     output: Path
     python: str
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ConversionStep]:
         manifest = self.manifest
         size = sum(entry["size"] for entry in manifest["files"].values())
-        yield Step("verify", f"hash {len(manifest['files'])} files, {size / 1e9:.2f} GB", self.verify)
-        yield Step("licenses", f"keep {', '.join(manifest['licenses'])}", self.keep_licenses)
-        yield Step("tokenizer", f"extract it from {manifest['tokenizer']['file']}", self.extract_tokenizer)
+        yield ConversionStep("verify", f"hash {len(manifest['files'])} files, {size / 1e9:.2f} GB", self.verify)
+        yield ConversionStep("licenses", f"keep {', '.join(manifest['licenses'])}", self.keep_licenses)
+        yield ConversionStep("tokenizer", f"extract it from {manifest['tokenizer']['file']}", self.extract_tokenizer)
         for component, arguments in manifest["conversions"].items():
-            yield Step(
+            yield ConversionStep(
                 f"convert {component}",
                 " ".join([CONVERTER_SCRIPT, *arguments]),
                 lambda component=component: self.convert(component),
             )
         for component, folder in manifest["copies"].items():
-            yield Step(f"copy {component}", folder, lambda component=component: self.copy(component))
-        yield Step("documents", f"write {', '.join(manifest['documents'])}", self.write_documents)
-        yield Step("load", "load every component strictly", self.load)
+            yield ConversionStep(f"copy {component}", folder, lambda component=component: self.copy(component))
+        yield ConversionStep("documents", f"write {', '.join(manifest['documents'])}", self.write_documents)
+        yield ConversionStep("load", "load every component strictly", self.load)
 
     def source(self, name: str) -> Path:
         return self.distribution / name
@@ -171,8 +171,8 @@ class Plan:
             raise PrepareError(expected="exit code 0", found=message[-1], where=step, remedy=f"see {log}")
 
 
-def prepare(plan: Plan, report: Callable[[str], None]) -> dict[str, Any]:
-    """Do the steps that are not done yet; the state file names a step after it is complete.
+def prepare(plan: ConversionPlan, report: Callable[[str], None]) -> dict[str, Any]:
+    """Do the steps that are left; the state file names a step once it is complete.
 
     PrepareError if the folder's name is one the engine does not recognise, or the folder holds another state.
     """
@@ -213,7 +213,7 @@ def prepare(plan: Plan, report: Callable[[str], None]) -> dict[str, Any]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest, checked; PrepareError for missing keys, paths that leave a folder, or unlisted files."""
+    """Read and check the manifest; PrepareError for missing keys, paths that leave a folder, or unlisted files."""
     manifest = read_object(path)
 
     def require(holds: bool, expected: str, found: Any) -> None:
@@ -234,7 +234,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def byte_tensor(path: Path, name: str) -> bytes:
-    """The bytes of a uint8 tensor of a safetensors file; PrepareError if it has none of that name."""
+    """Read the bytes of a uint8 tensor of a safetensors file; PrepareError if it has none of that name."""
     with open(path, "rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         header = parse_json(stream.read(min(size, MAX_HEADER_BYTES)).decode(errors="replace"), str(path))

@@ -1,21 +1,30 @@
-"""Checkpoints of the shapes of Qwen 3.8 Flash-Next and of one tensor-parallel rank of Qwen3-Next.
+"""A checkpoint of the shape of Qwen 3.8 Flash-Next; models/gdn shares its rules for one rank of Qwen3-Next.
 
 True: every captured operator's dimensions, the layer kinds and their order, all tensor names. Truncated:
-layers, experts, vocabulary, n-gram tables; for Qwen3-Next the layer is one tensor-parallel rank's (4 / 8
-linear heads). Tensor names and configuration keys are those SGLang 0.5.23 loads. Standard library only.
+layers, experts, vocabulary, n-gram tables. Tensor names are those SGLang 0.5.23 loads. Standard library only.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
+from inference_kernels.models.qwen.config import (
+    EXPERT_WIDTH,
+    EXPERTS,
+    HIDDEN,
+    HYPER,
+    LAYERS,
+    LOW_RANK,
+    MIXED,
+    NGRAM_PARTS,
+    NGRAM_ROWS,
+    STD,
+    VALUE_HEADS,
+    VOCABULARY,
+    qwen_next_config,
+)
 from inference_kernels.seeded.checkpoint import Component, Pipeline
-from inference_kernels.seeded.weights import Drawn, Listed, index_document, rounded
+from inference_kernels.seeded.weights import Drawn, Listed, Weight, index_document, rounded
 
-STD = 0.02
-VOCABULARY, LAYERS, EXPERTS = 32768, 4, 8
-HIDDEN, QK_HEADS, VALUE_HEADS, MIXED, EXPERT_WIDTH, HYPER, LOW_RANK = 2560, 16, 48, 10240, 640, 4, 320
-NGRAM_ROWS, NGRAM_PARTS = 66816, 4
 # Convolution weights: queries and keys are normalised afterwards; those of the values decide how far states
 # and outputs lie above the comparison's absolute tolerance of 0.01. With 1.0 the engine's prefill used 82 to
 # 99 % of the tolerance of the states on an H200; its errors scaled to 0.45 use about half, and six of ten
@@ -28,18 +37,18 @@ RULE = (
 )
 
 
-def qwen_next_checkpoint() -> Pipeline:
-    """Qwen 3.8 Flash-Next: three gated-delta layers, then one of sparse attention."""
+def qwen_next_checkpoint(kind: str) -> Pipeline:
+    """Return Qwen 3.8 Flash-Next: three gated-delta layers, then one of sparse attention."""
     parts = [("globals", list(_next_globals()))]
     for layer in range(LAYERS):
         weights = [*_hyper_connections(layer), *_mixer(layer), *_experts(layer)]
         parts.append((f"layer{layer}", weights))
     parts.append(("ngrams", list(_ngrams())))
-    return _pipeline(
-        "qwen-next",
+    return language_pipeline(
+        kind,
         "Qwen3.8-Flash-Next-shaped, 4 layers",
         parts,
-        _next_config(),
+        qwen_next_config(),
         "hidden size 2560, 24 query and 2 key heads of 256, 4 index heads of 128, top 512 blocks of 4, "
         "16 / 48 linear heads, 4 hyper-connections",
         "4 layers instead of 48, 8 experts instead of 512 (2 a token), vocabulary 32768, n-gram tables of "
@@ -47,7 +56,7 @@ def qwen_next_checkpoint() -> Pipeline:
     )
 
 
-def _pipeline(kind: str, title: str, parts: list, config: dict, true_parts: str, truncated: str) -> Pipeline:
+def language_pipeline(kind: str, title: str, parts: list, config: dict, true_parts: str, truncated: str) -> Pipeline:
     components = [Component(name, f"model-{name}.safetensors", weights, flat=True) for name, weights in parts]
     return Pipeline(
         kind=kind,
@@ -62,7 +71,7 @@ def _pipeline(kind: str, title: str, parts: list, config: dict, true_parts: str,
 
 
 def decay_rates(heads: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """A_log and dt_bias of a layer, for per-token decays of about 0.3 to 0.998, as trained models have."""
+    """Return A_log and dt_bias of a layer, for per-token decays of about 0.3 to 0.998, as trained models have."""
     spread = [(head + 0.5) / heads for head in range(heads)]
     # Neither 8 nor 48 heads have a common factor with 5.
     shuffled = [spread[(head * 5 + 2) % heads] for head in range(heads)]
@@ -71,34 +80,34 @@ def decay_rates(heads: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return rates, tuple(rounded(math.log(math.expm1(step)), 2**-5) for step in steps)
 
 
-def _decay(prefix: str, heads: int) -> Iterator[Listed]:
+def decay_weights(prefix: str, heads: int) -> Iterator[Listed]:
     rates, biases = decay_rates(heads)
     yield Listed(f"{prefix}.A_log", (heads,), rates, "float32")
     yield Listed(f"{prefix}.dt_bias", (heads,), biases)
 
 
-def _next_globals() -> Iterator[Any]:
+def _next_globals() -> Iterator[Weight]:
     prefix = "model.language_model"
     yield Drawn(f"{prefix}.embed_tokens.weight", (VOCABULARY, HIDDEN), 1.0)
     yield Drawn("lm_head.weight", (VOCABULARY, HIDDEN), STD)
     yield from _mix(f"{prefix}.hyper_connection_mixer")
 
 
-def _mix(prefix: str) -> Iterator[Any]:
+def _mix(prefix: str) -> Iterator[Weight]:
     wide = HYPER * HIDDEN
     yield Listed(f"{prefix}.hc_norm.weight", (wide,), (0.0,))
     yield Drawn(f"{prefix}.input_mix_weight_down.weight", (LOW_RANK, wide), STD)
     yield Drawn(f"{prefix}.input_mix_weight_up.weight", (wide, LOW_RANK), STD)
 
 
-def _hyper_connections(layer: int) -> Iterator[Any]:
+def _hyper_connections(layer: int) -> Iterator[Weight]:
     for half in ("attn", "mlp"):
         prefix = f"model.language_model.layers.{layer}.{half}_hyper_connection"
         yield from _mix(prefix)
         yield Drawn(f"{prefix}.block_inject_weight.weight", (HYPER, HYPER * HIDDEN), STD)
 
 
-def _mixer(layer: int) -> Iterator[Any]:
+def _mixer(layer: int) -> Iterator[Weight]:
     prefix = f"model.language_model.layers.{layer}"
     if layer < LAYERS - 1:
         linear, values = f"{prefix}.linear_attn", VALUE_HEADS * 128
@@ -110,7 +119,7 @@ def _mixer(layer: int) -> Iterator[Any]:
         ):
             yield Drawn(f"{linear}.{name}.weight", (rows, HIDDEN), STD)
         yield Drawn(f"{linear}.conv1d.weight", (MIXED, 1, 4), QK_CONV_STD)
-        yield from _decay(linear, VALUE_HEADS)
+        yield from decay_weights(linear, VALUE_HEADS)
         yield Listed(f"{linear}.norm.weight", (128,), (1.0,))
         yield Drawn(f"{linear}.out_proj.weight", (HIDDEN, values), STD)
         return
@@ -129,7 +138,7 @@ def _mixer(layer: int) -> Iterator[Any]:
         yield Listed(f"{attention}.{name}.weight", (size,), (0.0,))
 
 
-def _experts(layer: int) -> Iterator[Any]:
+def _experts(layer: int) -> Iterator[Weight]:
     prefix, width = f"model.language_model.layers.{layer}.mlp", EXPERT_WIDTH
     for name, shape in (
         ("gate.weight", (EXPERTS, HIDDEN)),
@@ -143,7 +152,7 @@ def _experts(layer: int) -> Iterator[Any]:
         yield Drawn(f"{prefix}.{name}", shape, STD)
 
 
-def _ngrams() -> Iterator[Any]:
+def _ngrams() -> Iterator[Weight]:
     prefix, wide = "model.language_model.layers.1.ple", HYPER * HIDDEN
     yield Drawn(f"{prefix}.key_proj.weight", (wide, HIDDEN), STD)
     yield Drawn(f"{prefix}.value_proj.weight", (HIDDEN, HIDDEN), STD)
@@ -154,80 +163,3 @@ def _ngrams() -> Iterator[Any]:
         yield Drawn(
             f"{prefix}.ple_embedding.ngram_embedding.shard_{part}.weight", (NGRAM_ROWS // NGRAM_PARTS, 160), STD
         )
-
-
-def _next_config() -> dict[str, Any]:
-    text = {
-        "model_type": "qwen4_exp_text",
-        "vocab_size": VOCABULARY,
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "full_attention_interval": LAYERS,
-        "layer_types": ["linear_attention"] * (LAYERS - 1) + ["full_attention"],
-        "num_attention_heads": 24,
-        "num_key_value_heads": 2,
-        "head_dim": 256,
-        "max_position_embeddings": 262144,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "output_gate_type": "sigmoid",
-        "linear_num_key_heads": QK_HEADS,
-        "linear_num_value_heads": VALUE_HEADS,
-        "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128,
-        "linear_conv_kernel_dim": 4,
-        "num_experts": EXPERTS,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": EXPERT_WIDTH,
-        "shared_expert_intermediate_size": EXPERT_WIDTH,
-        "hc_count": HYPER,
-        "hc_lowrank": LOW_RANK,
-        "ple_layer_ids": [2],
-        "ple_embed_dim": HIDDEN,
-        "ple_conv_kernel_size": 4,
-        "ngram_size": 3,
-        "heads_per_ngram": 8,
-        "ngram_vocab_size_base": 4096,
-        "make_ngram_vocab_size_divisible_by": 128,
-        "split_ngram_parts": NGRAM_PARTS,
-        "indexer_n_heads": 4,
-        "indexer_kv_heads": 1,
-        "indexer_head_dim": 128,
-        "indexer_budget": 2048,
-        "indexer_compress_ratio": 4,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "mamba_ssm_dtype": "float32",
-        "mtp_num_hidden_layers": 0,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-        "initializer_range": STD,
-        "dtype": "bfloat16",
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e7,
-            "mrope_interleaved": True,
-            "mrope_section": [11, 11, 10],
-            "partial_rotary_factor": 0.25,
-        },
-    }
-    vision = {
-        "deepstack_visual_indexes": [],
-        "depth": 1,
-        "hidden_size": 64,
-        "num_heads": 1,
-        "intermediate_size": 64,
-        "out_hidden_size": HIDDEN,
-    }
-    return {
-        "architectures": ["Qwen4ExpForConditionalGeneration"],
-        "model_type": "qwen4_exp",
-        "tie_word_embeddings": False,
-        "dtype": "bfloat16",
-        "image_token_id": 32000,
-        "video_token_id": 32001,
-        "vision_start_token_id": 32002,
-        "vision_end_token_id": 32003,
-        "text_config": text,
-        "vision_config": vision,
-    }

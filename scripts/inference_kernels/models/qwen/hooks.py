@@ -1,5 +1,4 @@
-"""Hooks inside SGLang's scheduler that record the sparse attention of Qwen 3.8 Flash-Next: index and
-attention.
+"""Hooks inside SGLang's scheduler that record the sparse attention of Qwen 3.8 Flash-Next and its index.
 
 Engine facts (SGLang 0.5.23): the indexer returns token ids in prefill (2048 of selected blocks and the
 incomplete block's, order unspecified) and block ids in decode; a page of 64 tokens holds 16 index keys;
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from inference_kernels.capture.llm_hooks import LanguageHooks, Target, arguments, attach, copied, refuse
 from inference_kernels.capture.paging import logical_pages, remap_pages
 from inference_kernels.capture.ranks import Ranks
+from inference_kernels.models.qwen.spec import ATTENTION, INDEX
 
 if TYPE_CHECKING:
     import torch
 
     from inference_kernels.capture.recorder import Recorder
 
-INDEX = "sparse_index_select_bf16_h4_d128_topk512_blk4"
-ATTENTION = "sparse_gqa_bf16_h24_kv2_d256_topk512_blk4"
 TOPK, BLOCK, INDEX_HEADS, KV_HEADS, HEAD_DIM = 512, 4, 4, 2, 256
 # Larger than every token id; int32.
 NONE = 2**30
@@ -42,7 +40,7 @@ class QwenHooks(LanguageHooks):
     metadata: Any = None
 
     def around_indexer(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND `QSAIndexer._forward_impl`: the metadata that the selection inside it needs."""
+        """AROUND `QSAIndexer._forward_impl`: keep the metadata that the selection inside it needs."""
         self.metadata = arguments(original, args, kwargs)["indexer_metadata"]
         try:
             return original(*args, **kwargs)
@@ -56,7 +54,7 @@ class QwenHooks(LanguageHooks):
         return self._index("select_decode_tokens", original, args, kwargs)
 
     def _index(self, method: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        """The keys are in the cache already: the selection runs after their update."""
+        """Record a selection; it runs after the cache's update, so the keys are there already."""
         call, metadata = arguments(original, args, kwargs), self.metadata
         rows = 0 if metadata is None else metadata.token_to_batch_idx.numel()
         keep = self.wants(INDEX, call["self"].layer_id, rows)
@@ -111,7 +109,7 @@ class QwenHooks(LanguageHooks):
         return self._attend("forward_decode", original, args, kwargs)
 
     def _attend(self, method: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        """The caches are read after the call, which writes the new keys and values first."""
+        """Record an attention call; the caches are read after it, as it writes the new keys and values first."""
         call = arguments(original, args, kwargs)
         selected, layer = call["topk_indices"], call["layer"].layer_id
         rows = 0 if selected is None else selected.shape[0]
@@ -169,13 +167,13 @@ class QwenHooks(LanguageHooks):
 
 
 def key_heads(ranks: Ranks, cache: "torch.Tensor") -> "torch.Tensor":
-    """All key heads of a cache [pages, size, heads, dim]; ranks beyond the number of heads hold copies."""
+    """Join the key heads of a cache [pages, size, heads, dim]; ranks beyond the number of heads hold copies."""
     whole = ranks.cat(cache, 2)
     return whole[:, :, :: max(1, whole.shape[2] // KV_HEADS)]
 
 
 def block_ids(selected: "torch.Tensor", positions: "torch.Tensor") -> "torch.Tensor":
-    """The engine's selection as int32 [rows, 512], increasing, then -1.
+    """Return the engine's selection as int32 [rows, 512], increasing, then -1.
 
     selected: block ids [rows, 512], or token ids [rows, 2048 + 3], any order, -1 for none. positions: int
     [rows]. CaptureError unless each row holds min(512, complete blocks) different complete blocks and, if
@@ -207,8 +205,7 @@ def block_ids(selected: "torch.Tensor", positions: "torch.Tensor") -> "torch.Ten
 def index_pages(
     slot_table: "torch.Tensor", lengths: "torch.Tensor", size: int
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Every page that holds a complete block: table [sequences, pages] in new numbers, -1 beyond, and cache
-    pages.
+    """Find every page with a complete block: table [sequences, pages] in new numbers, -1 beyond; cache pages.
 
     slot_table: [sequences, tokens] cache slots of tokens. size: index keys of a page, each of four tokens.
     """
@@ -224,7 +221,7 @@ def index_pages(
 def reached_pages(
     slot_table: "torch.Tensor", ids: "torch.Tensor", sequences: "torch.Tensor", positions: "torch.Tensor", size: int
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """The pages that some row reads: of its blocks, and of its incomplete block if there is one."""
+    """Find the pages that some row reads: of its blocks, and of its incomplete block if there is one."""
     import torch
 
     physical = logical_pages(slot_table, size)
