@@ -1,4 +1,4 @@
-"""Do tasks tell wrong answers from right ones: the measuring tool, dev subsets, the references' self-test."""
+"""How tasks tell wrong answers from right ones: the measuring tool, dev subsets, the references' self-test."""
 
 import json
 import shutil
@@ -13,8 +13,7 @@ from helpers.toy import NAME, toy_dataset
 from inference_kernels.check import discrimination as tool
 from inference_kernels.check.self_test import self_test
 from inference_kernels.core.definitions import load_definition
-from inference_kernels.core.errors import SchemaError
-from inference_kernels.core.tasks import choose_dev, read_task, replace_dev, write_dev
+from inference_kernels.core.tasks import choose_dev, read_task, task_text, write_dev
 from inference_kernels.core.workloads import Available, available_workloads, data_classes
 from inference_kernels.pages import build
 from inference_kernels.pages import discrimination as report
@@ -193,27 +192,18 @@ def test_dev_gives_a_rare_class_its_place(task):
     assert "seeded-7-0-00" in choose_dev(task, many)
 
 
-@pytest.mark.parametrize("uuids", [[], ["a"], ["a", "b"]])
-def test_dev_is_replaced_and_nothing_else(repository, uuids):
+def test_task_files_have_the_one_format(repository):
     for path in sorted((repository / "tasks").glob("*.json")):
-        old = path.read_text()
-        new = replace_dev(old, uuids, path.name)
-        assert json.loads(new) == json.loads(old) | {"dev": uuids}
-        before, after = old.split('"dev": ['), new.split('"dev": [')
-        assert before[0] == after[0] and before[1].split("]", 1)[1] == after[1].split("]", 1)[1]
-        assert replace_dev(new, json.loads(old)["dev"], path.name) == old
-        assert new == json.dumps(json.loads(new), indent=2) + "\n"
-
-
-def test_dev_needs_a_list_to_replace():
-    with pytest.raises(SchemaError):
-        replace_dev('{"definition": "x"}\n', ["a"], "x.json")
+        text, value = path.read_text(), json.loads(path.read_text())
+        assert task_text(value) == text
+        assert json.loads(task_text(value | {"dev": ["a"]})) == value | {"dev": ["a"]}
 
 
 def test_write_dev_once(root):
     uuids = [found.uuid for found in available_workloads(root, load_definition(root, NAME), {})]
     assert write_dev(root, NAME, uuids) and not write_dev(root, NAME, uuids)
-    assert list(read_task(root, NAME).dev) == uuids
+    text = (root / "tasks" / f"{NAME}.json").read_text()
+    assert list(read_task(root, NAME).dev) == uuids and text == task_text(json.loads(text))
     assert len(measured(root).workloads) == 2
     write_dev(root, NAME, uuids[:1])
     assert list(measured(root).workloads) == uuids[:1]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from helpers import judge_toy, toy
+from helpers.hostile_corpus import hostile_source
 from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.tensors import PIECE_BYTES, load_tensor, save_tensor
 from inference_kernels.judge.bench import Limits
@@ -18,8 +19,8 @@ from inference_kernels.judge.benchmark import benchmark
 from inference_kernels.judge.checks import NUMERIC
 from inference_kernels.judge.duel import duel, verdict
 from inference_kernels.judge.gpu import gpu_state, nvidia_smi, parse_listing, resolve
-from inference_kernels.judge.judge import Judge, Options
-from inference_kernels.pages.judge import hostile_source, read_corpus
+from inference_kernels.judge.judge import Judge, JudgeOptions
+from inference_kernels.pages.hostile import read_corpus
 
 REASON = "needs a CUDA device and nvidia-smi: run on a GPU host"
 pytestmark = [
@@ -47,7 +48,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def judge(gpu, root):
-    with Judge(Options(root, "cuda", gpu, memory_gib=16, limits=Limits(build=20, call=5))) as running:
+    with Judge(JudgeOptions(root, "cuda", gpu, memory_gib=16, limits=Limits(build=20, call=5))) as running:
         yield running
 
 
@@ -82,7 +83,7 @@ def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path, timed):
     root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3, timed=timed)
     definition = load_definition(root, toy.NAME)
     one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))
-    with Judge(Options(root, "cuda", gpu, memory_gib=16)) as judge:
+    with Judge(JudgeOptions(root, "cuda", gpu, memory_gib=16)) as judge:
         pairs = list(duel(judge, definition, one, other, ()))
     result = verdict(pairs)
     found = [

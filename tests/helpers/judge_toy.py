@@ -10,7 +10,7 @@ from helpers import toy
 from inference_kernels.core.definitions import load_definition
 from inference_kernels.judge.bench import Limits
 from inference_kernels.judge.benchmark import benchmark
-from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.judge import Judge, JudgeOptions
 
 MOVES = [
     {"name": "sources", "axes": "x.0 count.0", "relabel": "ids", "after_prepare": True},
@@ -51,15 +51,14 @@ def solution(source: str, name: str = "toy_candidate", dps: bool = False, **spec
 
 
 def judge_root(
-    path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1, timed: str = "call"
+    path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1, timed: str = "call", moves=MOVES
 ) -> Path:
     """A dataset root with workloads, moves and the baseline `toy_torch`."""
     root = toy.toy_root(path / "dataset")
     toy.captured_run(path / "run", root, rows)
     toy.import_run(path / "run", root)
-    (root / "rearrangements.json").write_text(json.dumps({toy.NAME: MOVES}))
     task_file = root / "tasks" / f"{toy.NAME}.json"
-    task = json.loads(task_file.read_text())
+    task = json.loads(task_file.read_text()) | {"rearrangements": moves}
     task["timing"] |= {"warmup": 1, "iters": iterations, "trials": trials, "timed": timed}
     task_file.write_text(json.dumps(task))
     add_solution(root, solution(HONEST, "toy_torch"))
@@ -76,5 +75,5 @@ def add_solution(root: Path, value: dict) -> Path:
 def judged(root: Path, source: str, **limits: float) -> list[dict]:
     """Records of one solution on every workload, on the CPU."""
     definition = load_definition(root, toy.NAME)
-    with Judge(Options(root, limits=Limits(**limits))) as judge:
+    with Judge(JudgeOptions(root, limits=Limits(**limits))) as judge:
         return list(benchmark(judge, definition, solution(source), (), set()))

@@ -17,7 +17,7 @@ from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.files import read_jsonl
 from inference_kernels.core.native import native_data
 from inference_kernels.judge.benchmark import benchmark
-from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.judge import Judge, JudgeOptions
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SLOW = judge_toy.HONEST.replace("    rows = ids", "    time.sleep(0.004)\n    rows = ids").replace(
@@ -218,7 +218,7 @@ def test_validation_alone_already_finds_memoised_results(root):
         "    return y.clone(), count.clone()",
     )
     definition = load_definition(root, toy.NAME)
-    with Judge(Options(root, validation_only=True)) as judge:
+    with Judge(JudgeOptions(root, validation_only=True)) as judge:
         records = list(benchmark(judge, definition, judge_toy.solution(memo), (), set()))
     assert [record["status"] for record in records] == ["stale", "stale"]
 

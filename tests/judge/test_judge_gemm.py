@@ -13,7 +13,7 @@ from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.records import tensor_reference, workload_uuid, write_workloads
 from inference_kernels.core.tensors import save_tensor
 from inference_kernels.judge.benchmark import benchmark
-from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.judge import Judge, JudgeOptions
 
 NAME = "dense_gemm_bf16_nt_n4096_k4096"
 PLAIN = "def run(A, B):\n    return A @ B.T\n"
@@ -26,7 +26,6 @@ def root(repository, tmp_path_factory):
     root = tmp_path_factory.mktemp("gemm")
     for folder in ("definitions/gemm", "tasks"):
         shutil.copytree(repository / folder, root / folder)
-    shutil.copy(repository / "rearrangements.json", root)
     inputs = {}
     for name, tensor in (("A", normal(8, 4096, seed=1)), ("B", normal(4096, 4096, seed=2))):
         digest, _ = save_tensor(root / "blob" / "workloads" / NAME, tensor)
@@ -42,7 +41,7 @@ def root(repository, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def judge(root):
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         yield judge
 
 

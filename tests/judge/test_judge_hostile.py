@@ -7,12 +7,13 @@ import sys
 import pytest
 
 from helpers import judge_toy, toy
+from helpers.hostile_corpus import hostile_source
 from inference_kernels.core.definitions import load_definition
 from inference_kernels.core.files import read_jsonl
 from inference_kernels.judge.duel import duel, find_baseline, verdict
-from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.judge import Judge, JudgeOptions
 from inference_kernels.judge.verdicts import STATUSES, is_rejection
-from inference_kernels.pages.judge import CORPUS, hostile_page, hostile_source, read_corpus
+from inference_kernels.pages.hostile import CORPUS, hostile_page, read_corpus
 
 ROWS = 24
 
@@ -91,7 +92,7 @@ def test_the_duel_gives_the_same_verdicts(repository, tmp_path):
     root = judge_toy.judge_root(tmp_path, (ROWS,), iterations=3)
     definition, found, baselines = load_definition(root, toy.NAME), {}, []
     rows = [row for row in corpus(repository) if row["verdict"] != "timeout"]
-    with Judge(Options(root, memory_gib=1)) as judge:
+    with Judge(JudgeOptions(root, memory_gib=1)) as judge:
         baseline = find_baseline(root, judge.task(toy.NAME), None)
         for row in rows:
             source = hostile_source(repository, row, honest=False)

@@ -1,5 +1,6 @@
 """Rearrangements: legal on real dimensions, and the reference's result follows them exactly as declared."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,16 @@ from inference_kernels.core.constraints import evaluate
 from inference_kernels.core.definitions import compile_reference, const_axes, definition_files, infer_axes
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.tasks import read_task
-from inference_kernels.judge.rearrange import Move, Place, Step, draw_step, fp4_pages, fp8_pages, moves_of, permute_
+from inference_kernels.judge.rearrange import (
+    DrawnMove,
+    Move,
+    Place,
+    draw_move,
+    fp4_pages,
+    fp8_pages,
+    moves_of,
+    permute_,
+)
 from references import (
     test_expert_router,
     test_gdn,
@@ -79,15 +89,15 @@ def case(definition, name):
     return value, inputs, axes
 
 
-def effective_step(move: Move, inputs: dict, axes: dict) -> Step:
-    """The first drawn step that is not the identity."""
-    drawn = (draw_step(move, inputs, axes, torch.Generator().manual_seed(seed)) for seed in range(20))
-    return next(step for step in drawn if step)
+def effective_move(move: Move, inputs: dict, axes: dict) -> DrawnMove:
+    """The first draw that is not the identity."""
+    draws = (draw_move(move, inputs, axes, torch.Generator().manual_seed(seed)) for seed in range(20))
+    return next(filter(None, draws))
 
 
-def after(step: Step, values: dict) -> dict:
+def after(drawn: DrawnMove, values: dict) -> dict:
     moved = {key: item.clone() if isinstance(item, torch.Tensor) else item for key, item in values.items()}
-    step.apply({key: item for key, item in moved.items() if isinstance(item, torch.Tensor)})
+    drawn.apply({key: item for key, item in moved.items() if isinstance(item, torch.Tensor)})
     return moved
 
 
@@ -107,9 +117,9 @@ def test_the_reference_follows_every_move(definition, repository, name):
     value, inputs, axes = case(definition, name)
     tolerance = read_task(repository, name).tolerance
     base = run_reference(value, inputs)
-    for move in moves_of(repository, value):
-        step = effective_step(move, inputs, axes)
-        moved = after(step, inputs)
+    for move in moves_of(read_task(repository, value["name"]).rearrangements):
+        drawn = effective_move(move, inputs, axes)
+        moved = after(drawn, inputs)
         assert differs(moved, inputs), move.name
         broken = [rule for rule in value.get("constraints") or [] if not evaluate(rule, {**axes, **moved}, name)]
         assert broken == [], move.name
@@ -117,7 +127,7 @@ def test_the_reference_follows_every_move(definition, repository, name):
         if move.recompute:
             assert fails(result, base, tolerance), f"{move.name} changes nothing"
         else:
-            assert fails(result, after(step, base), tolerance) == [], move.name
+            assert fails(result, after(drawn, base), tolerance) == [], move.name
 
 
 @pytest.mark.parametrize(
@@ -128,10 +138,10 @@ def test_a_move_with_a_forgotten_place_is_caught(definition, repository, name):
     """The check above can fail: without one of its places, a move no longer carries the result along."""
     value, inputs, axes = case(definition, name)
     tolerance, base = read_task(repository, name).tolerance, run_reference(value, inputs)
-    move = moves_of(repository, value)[0]
-    step = effective_step(move, inputs, axes)
+    move = moves_of(read_task(repository, value["name"]).rearrangements)[0]
+    drawn = effective_move(move, inputs, axes)
     for place in move.places:
-        partial = replace(step, move=replace(move, places=tuple(p for p in move.places if p != place)))
+        partial = replace(drawn, move=replace(move, places=tuple(p for p in move.places if p != place)))
         result = run_reference(value, after(partial, inputs))
         assert fails(result, after(partial, base), tolerance), f"{move.name} without {place.tensor}"
 
@@ -139,7 +149,10 @@ def test_a_move_with_a_forgotten_place_is_caught(definition, repository, name):
 def test_every_definition_has_moves_that_name_its_own_tensors(definition, repository):
     for path in definition_files(repository):
         value = definition(path.stem)
-        moves, tensors = moves_of(repository, value), {**value["inputs"], **value["outputs"]}
+        moves, tensors = (
+            moves_of(read_task(repository, value["name"]).rearrangements),
+            {**value["inputs"], **value["outputs"]},
+        )
         for move in moves:
             for place in move.places:
                 assert place.view or place.dim < len(tensors[place.tensor]["shape"]), (path.stem, move.name)
@@ -157,15 +170,15 @@ def test_every_definition_has_moves_that_name_its_own_tensors(definition, reposi
 def test_rows_move_only_inside_their_group():
     move = Move("rows", (Place("a", 0),), within=("ids",))
     ids = torch.tensor([2, 0, 1, 0, 2, 0], dtype=torch.int32)
-    steps = [
-        draw_step(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
+    draws = [
+        draw_move(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
         for seed in range(200)
     ]
-    orders = {tuple(step.order.tolist()) for step in steps if step}
+    orders = {tuple(drawn.order.tolist()) for drawn in draws if drawn}
     assert len(orders) == 2 * 6 - 1, "two rows and three rows change places in every way but the trivial one"
     assert all(torch.equal(ids[list(order)], ids) for order in orders)
     lonely = {"a": torch.arange(3), "ids": torch.tensor([0, 1, 2])}
-    assert draw_step(move, lonely, {}, torch.Generator()) is None
+    assert draw_move(move, lonely, {}, torch.Generator()) is None
 
 
 def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
@@ -173,9 +186,9 @@ def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
     one, other = torch.tensor([0, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0, 1, 1, 0])
     inputs = {"a": torch.arange(6), "ids": one, "kind": other}
     orders = {
-        tuple(step.order.tolist())
+        tuple(drawn.order.tolist())
         for seed in range(50)
-        if (step := draw_step(move, inputs, {}, torch.Generator().manual_seed(seed)))
+        if (drawn := draw_move(move, inputs, {}, torch.Generator().manual_seed(seed)))
     }
     assert orders == {(4, 1, 2, 3, 0, 5), (0, 3, 2, 1, 4, 5), (4, 3, 2, 1, 0, 5)}
 
@@ -183,8 +196,8 @@ def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
 def test_relabelled_ids_point_at_the_same_rows():
     table, ids = torch.arange(12.0).view(6, 2), torch.tensor([5, -1, 0, 3, 3], dtype=torch.int32)
     move = Move("pages", (Place("table", 0, unit=2),), relabel=(("ids", "P"),))
-    step = draw_step(move, {"table": table, "ids": ids}, {"P": 2}, torch.Generator().manual_seed(1))
-    values = after(step, {"table": table, "ids": ids})
+    drawn = draw_move(move, {"table": table, "ids": ids}, {"P": 2}, torch.Generator().manual_seed(1))
+    values = after(drawn, {"table": table, "ids": ids})
     assert torch.equal(values["table"][values["ids"].long()][ids >= 0], table[ids.long()][ids >= 0])
     assert values["ids"][1] == -1
 
@@ -213,6 +226,10 @@ def test_a_misspelt_place_is_refused(text):
         Place.parse(text)
 
 
-def test_an_unknown_key_of_a_move_is_refused():
-    with pytest.raises(SchemaError, match="keys of"):
-        Move.parse({"name": "rows", "axes": "a.0", "reorder": True})
+@pytest.mark.parametrize("move", [{"name": "rows", "axes": "a.0", "reorder": True}, {"name": "rows"}])
+def test_a_move_with_unknown_or_missing_keys_is_refused(repository, tmp_path, move):
+    task = json.loads((repository / "tasks" / f"{GEMM}.json").read_text()) | {"rearrangements": [move]}
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / f"{GEMM}.json").write_text(json.dumps(task))
+    with pytest.raises(SchemaError, match="rearrangements"):
+        read_task(tmp_path, GEMM)

@@ -1,6 +1,5 @@
 """What a judged workload costs, how often it is looked at, and who goes first. CPU only."""
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from inference_kernels.judge import bench as judge_run
 from inference_kernels.judge import case, timing, window
 from inference_kernels.judge import duel as judge_duel
 from inference_kernels.judge.duel import duel
-from inference_kernels.judge.judge import Judge, Options
+from inference_kernels.judge.judge import Judge, JudgeOptions
 from inference_kernels.judge.verdicts import CannotJudge, Rejected
 from inference_kernels.judge.window import window_fulls
 
@@ -70,8 +69,7 @@ def test_the_harness_is_not_blamed_for_a_slow_first_call(root):
 
 @pytest.mark.parametrize("seconds,looks", [(60.0, 16), (1e-9, 1)])
 def test_a_trial_looks_as_often_as_there_is_time_for_the_reference(tmp_path, monkeypatch, seconds, looks):
-    root = judge_toy.judge_root(tmp_path, (24,), iterations=20)
-    (root / "rearrangements.json").write_text(json.dumps({toy.NAME: judge_toy.MOVES[-1:]}))
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=20, moves=judge_toy.MOVES[-1:])
     monkeypatch.setattr(timing, "RECHECK_SECONDS", seconds)
     record = judged(root, judge_toy.HONEST)[0]
     assert record["status"] == "pass", record["detail"]
@@ -124,7 +122,7 @@ def test_either_may_go_first_and_only_its_own_failure_counts(root, first):
         judge_toy.solution(judge_toy.HONEST, "sound"),
         judge_toy.solution("import nothing_of_the_kind\n\n" + judge_toy.HONEST, "broken"),
     )
-    with Judge(Options(root, validation_only=True)) as judge:
+    with Judge(JudgeOptions(root, validation_only=True)) as judge:
         only = (judge.workloads(definition, ())[0].uuid,)
         ((one, other),) = duel(judge, definition, sound, sound, only, first)
         assert (one["went_first"], other["went_first"]) == (first == 0, first == 1)
@@ -149,7 +147,7 @@ def test_a_baseline_that_fails_beside_a_candidate_that_went_first_goes_first_its
         run_stage(stage, side, *others)
 
     monkeypatch.setattr(judge_duel, "_run_stage", no_room_for_the_second)
-    with Judge(Options(root, validation_only=True)) as judge:
+    with Judge(JudgeOptions(root, validation_only=True)) as judge:
         only = (judge.workloads(definition, ())[0].uuid,)
         ((one, other),) = duel(judge, definition, sound, sound, only, first=0)
     assert sides == [0, 1, 1, 0] and (one["status"], other["status"]) == ("out_of_memory", "pass")
@@ -166,7 +164,7 @@ def test_all_that_is_timed_is_the_same_for_both_sides_when_they_change_places(tm
         run_stage(stage, side, *others)
 
     monkeypatch.setattr(judge_duel, "_run_stage", noted)
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         list(duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,), first))
     assert {what for what, _ in seen} == {"start", "validate", "prepare", "timed", "keep_to", "summarise", "finish"}
     places = {what: [side for name, side in seen if name == what] for what, _ in seen}
@@ -184,13 +182,13 @@ def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, mo
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
     ready, seen = judge_run.Bench.ready, {}
 
-    def noted(bench, number, mode, steps, *others, **named):
-        orders = [(step.move.name, step.order.tolist()) for step in steps]
+    def noted(bench, number, mode, drawn, *others, **named):
+        orders = [(item.move.name, item.order.tolist()) for item in drawn]
         seen.setdefault(id(bench.worker), []).append((number, mode, orders))
-        ready(bench, number, mode, steps, *others, **named)
+        ready(bench, number, mode, drawn, *others, **named)
 
     monkeypatch.setattr(judge_run.Bench, "ready", noted)
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         ((one, other),) = duel(judge, definition, sound, sound, (judge.workloads(definition, ())[0].uuid,))
     assert one["status"] == other["status"] == "pass"
     left, right = seen.values()
@@ -230,7 +228,7 @@ def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
         return go(bench, mode, count)
 
     monkeypatch.setattr(judge_run.Bench, "go", noted)
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         for candidate, status in ((sound, "pass"), (fails, "runtime_error")):
             kept.clear()
             pairs = list(duel(judge, definition, candidate, sound, ()))
@@ -260,7 +258,7 @@ def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
         return [5e6 if len(calls) <= 51 else 7.5e6]
 
     monkeypatch.setattr(timing, "checked_call", paced)
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         pairs = list(duel(judge, definition, sound, sound, ()))
     one, other = (record["timing"]["call"]["samples"] for record in pairs[0])
     assert {min(one), max(one)} == {min(other), max(other)} == {5e3, 7.5e3}
@@ -292,7 +290,7 @@ def test_a_candidate_that_slows_its_rival_down_is_rejected(root, harm, named, fi
     source = RIVALS + judge_toy.HONEST.replace(
         "    rows = ids", f"    for rival in rivals():\n        {HARMS[harm]}\n    rows = ids", 1
     )
-    with Judge(Options(root)) as judge:
+    with Judge(JudgeOptions(root)) as judge:
         pairs = list(duel(judge, definition, judge_toy.solution(source, "harmful"), sound, (), first))
         assert len(pairs) == 2 and all(one["status"] == "tampered" and named in one["detail"] for one, _ in pairs)
         assert {other["status"] for _, other in pairs} <= {"pass", "not_reached"}
@@ -304,7 +302,7 @@ def test_no_worker_comes_from_a_fork_server_that_a_solution_slowed_down(root):
     source = "import os\n\n" + judge_toy.HONEST.replace(
         "    rows = ids", "    os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\n    rows = ids", 1
     )
-    with Judge(Options(root)) as judge, pytest.raises(CannotJudge, match="niceness was .* run again"):
+    with Judge(JudgeOptions(root)) as judge, pytest.raises(CannotJudge, match="niceness was .* run again"):
         list(duel(judge, definition, judge_toy.solution(source, "harmful"), sound, (), 1))
         judge.spawn()
 

@@ -1,42 +1,47 @@
 """Acceptance tasks: `tasks/<definition>.json`, the only source of tolerances."""
 
-import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from inference_kernels.core.compare import Tolerance
 from inference_kernels.core.definitions import var_axes
 from inference_kernels.core.errors import SchemaError
-from inference_kernels.core.files import parse_json, read_json, read_text, write_text
+from inference_kernels.core.files import json_line, read_object, write_text
 from inference_kernels.core.records import CLASSES
 from inference_kernels.core.schema import schema_errors
+from inference_kernels.core.types import Definition, Rearrangement, TaskDocument, Timing
 from inference_kernels.core.workloads import Available
+
+DEV_LIMIT = 10
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Task:
+    """A task document as the library uses it; `rearrangements` are read by judge/rearrange.py."""
+
     definition: str
     workloads: str
     baseline: str
     tolerance: Tolerance
     dev: tuple[str, ...]
     group_axis: str
-    timing: dict[str, Any]
+    timing: Timing
+    rearrangements: tuple[Rearrangement, ...] = ()
 
 
 def task_path(root: Path, name: str) -> Path:
     return root / "tasks" / f"{name}.json"
 
 
-def read_task(root: Path, name: str) -> Task:
-    """The task of definition `name`; SchemaError if there is none or it breaks its schema."""
+def read_document(root: Path, name: str) -> TaskDocument:
+    """Read the task file of definition `name`; SchemaError if there is none or it breaks its schema."""
     path = task_path(root, name)
     where = path.relative_to(root).as_posix()
-    value = read_json(path)
+    value = read_object(path)
     errors = schema_errors("task", value, where)
     if errors:
         raise errors[0]
@@ -47,13 +52,48 @@ def read_task(root: Path, name: str) -> Task:
             where=where,
             remedy="name the task after its definition",
         )
-    fields = value | {"tolerance": Tolerance(**value["tolerance"]), "dev": tuple(value["dev"])}
-    return Task(**fields)
+    return cast(TaskDocument, value)
 
 
-def task_errors(task: Task, definition: dict, uuids: set[str], where: str) -> list[SchemaError]:
-    """Does the task fit its definition and workloads? `uuids` are those of the definition's workloads."""
-    faults = []
+def read_task(root: Path, name: str) -> Task:
+    """Read the task of definition `name`; SchemaError if there is none or it breaks its schema."""
+    value = read_document(root, name)
+    return Task(
+        definition=name,
+        workloads=value["workloads"],
+        baseline=value["baseline"],
+        tolerance=Tolerance(**value["tolerance"]),
+        dev=tuple(value["dev"]),
+        group_axis=value["group_axis"],
+        timing=value["timing"],
+        rearrangements=tuple(value.get("rearrangements", ())),
+    )
+
+
+def task_text(value: TaskDocument) -> str:
+    """Format a task file: a line per key, and per item of a list."""
+    fields = []
+    for key, item in value.items():
+        text = json_line(item)
+        if isinstance(item, list) and item:
+            text = "[\n" + ",\n".join(f"    {json_line(entry)}" for entry in item) + "\n  ]"
+        fields.append(f'  "{key}": {text}')
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def write_dev(root: Path, name: str, uuids: list[str]) -> bool:
+    """Write the dev list into the task of definition `name`; False if it is there already."""
+    value = read_document(root, name)
+    if value["dev"] == uuids:
+        return False
+    value["dev"] = uuids
+    write_text(task_path(root, name), task_text(value))
+    return True
+
+
+def task_errors(task: Task, definition: Definition, uuids: set[str], where: str) -> list[SchemaError]:
+    """List where the task does not fit its definition or the `uuids` of its workloads."""
+    faults: list[tuple[str, str, str]] = []
     expected = f"workloads/{definition['op_type']}/{definition['name']}.jsonl"
     if task.workloads != expected:
         faults.append((expected, task.workloads, "correct the task's workloads"))
@@ -67,22 +107,16 @@ def task_errors(task: Task, definition: dict, uuids: set[str], where: str) -> li
     ]
 
 
-DEV_LIMIT = 10
-
-
-DEV = re.compile(r'^(?P<indent>[ \t]*)"dev": \[[^\]]*\]', re.MULTILINE)
-
-
 def choose_dev(task: Task, workloads: Iterable[Available]) -> list[str]:
-    """UUIDs of the subset, ordered by the group axis. The same workloads give the same subset.
+    """Choose the UUIDs of the dev subset, ordered by the group axis; the same workloads give the same subset.
 
-    Classes take turns. Within a class so do the values of the group axis, smallest and largest first, then
-    the middles of the gaps; within a value, workloads of other shapes likewise.
+    Classes alternate. Within a class so do the values of the group axis: smallest, largest, then the middles of
+    the gaps; within a value, workloads of other shapes likewise.
     """
     items = list(workloads)
     kinds = (*CLASSES, "unknown")
     queues = [_queue(task, [item for item in items if item.data_class == kind]) for kind in kinds]
-    chosen = _take_turns(queues)[:DEV_LIMIT]
+    chosen = _interleaved(queues)[:DEV_LIMIT]
     return [item.uuid for item in sorted(chosen, key=lambda item: _order(task, item))]
 
 
@@ -90,21 +124,21 @@ def _queue(task: Task, items: list[Available]) -> list[Available]:
     groups: dict[int, list[Available]] = {}
     for item in sorted(items, key=lambda item: _order(task, item)):
         groups.setdefault(item.workload["axes"][task.group_axis], []).append(item)
-    return _take_turns([_spread(group) for group in _spread(list(groups.values()))])
+    return _interleaved([_spread(group) for group in _spread(list(groups.values()))])
 
 
-def _order(task: Task, item: Available) -> tuple:
+def _order(task: Task, item: Available) -> tuple[Any, ...]:
     axes = item.workload["axes"]
     return axes[task.group_axis], sorted(axes.items()), item.uuid
 
 
-def _take_turns(queues: list[list]) -> list:
-    """First of each queue, second of each queue, ..."""
-    return [item for turn in zip_longest(*queues) for item in turn if item is not None]
+def _interleaved(queues: list[list[Item]]) -> list[Item]:
+    """Take the first of each queue, then the second of each queue, ..."""
+    return [item for row in zip_longest(*queues) for item in row if item is not None]
 
 
-def _spread(values: list) -> list:
-    """First, last, then the middles of ever smaller gaps: every prefix is spread over the whole list."""
+def _spread(values: list[Item]) -> list[Item]:
+    """Order as first, last, then middles of ever smaller gaps: every prefix is spread over the whole list."""
     if len(values) < 3:
         return values
     order, gaps = [0, len(values) - 1], [(0, len(values) - 1)]
@@ -115,32 +149,3 @@ def _spread(values: list) -> list:
             order.append(middle)
             gaps += [(low, middle), (middle, high)]
     return [values[index] for index in order]
-
-
-def replace_dev(text: str, uuids: list[str], where: str) -> str:
-    """The task file's text with another dev list; everything else stays as it is written."""
-
-    def block(match: re.Match) -> str:
-        indent = match["indent"]
-        lines = ",\n".join(f"{indent}{indent}{json.dumps(uuid)}" for uuid in uuids)
-        return f'{indent}"dev": [\n{lines}\n{indent}]' if uuids else f'{indent}"dev": []'
-
-    changed, found = DEV.subn(block, text)
-    if found != 1 or parse_json(changed, where) != parse_json(text, where) | {"dev": uuids}:
-        raise SchemaError(
-            expected='a line `"dev": [...]` of its own',
-            found=f"{found} of them",
-            where=where,
-            remedy="format the task file like the others",
-        )
-    return changed
-
-
-def write_dev(root: Path, name: str, uuids: list[str]) -> bool:
-    """Write the dev list into the task of definition `name`; False if it is there already."""
-    path = task_path(root, name)
-    text = read_text(path)
-    changed = replace_dev(text, uuids, path.relative_to(root).as_posix())
-    if changed != text:
-        write_text(path, changed)
-    return changed != text

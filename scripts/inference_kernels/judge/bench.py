@@ -11,9 +11,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from inference_kernels.core.tensors import byte_view, raw_bytes
-from inference_kernels.judge.case import Arrangement, Case, nbytes
+from inference_kernels.judge.case import Arrangement, JudgedCase, nbytes
 from inference_kernels.judge.process import WorkerProcess
-from inference_kernels.judge.rearrange import Step, step_message
+from inference_kernels.judge.rearrange import DrawnMove, move_message
 from inference_kernels.judge.stats import Timing
 from inference_kernels.judge.verdicts import CannotJudge
 from inference_kernels.judge.window import Piece, copy_bytes, window_fulls
@@ -71,7 +71,7 @@ class Bench:
     lay in the outputs before the last call.
     """
 
-    def __init__(self, worker: WorkerProcess, case: Case, limits: Limits, overhead_ns: float = 0.0):
+    def __init__(self, worker: WorkerProcess, case: JudgedCase, limits: Limits, overhead_ns: float = 0.0):
         import torch
 
         self.worker, self.case, self.limits = worker, case, limits
@@ -127,10 +127,10 @@ class Bench:
             if hasattr(value, "shape") and not self._is_shared(number, name, value)
         }
 
-    def ready(self, number: int, mode: str, steps: list[Step], poison: int, fresh: bool) -> None:
+    def ready(self, number: int, mode: str, drawn: list[DrawnMove], poison: int, fresh: bool) -> None:
         """Let the worker rearrange the inputs of a set and poison its outputs; the next `go` calls with them."""
         self.poison = poison
-        orders = {index: step.order for index, step in enumerate(steps)}
+        orders = {index: move.order for index, move in enumerate(drawn)}
         fulls = list(window_fulls({index: nbytes(order) for index, order in orders.items()}))
         if len(fulls) > 1:
             raise CannotJudge(
@@ -146,7 +146,7 @@ class Bench:
             self.limits.call,
             number=number,
             mode=mode,
-            steps=list(map(step_message, steps)),
+            moves=list(map(move_message, drawn)),
             orders=pieces,
             poison=poison,
             fresh=fresh,

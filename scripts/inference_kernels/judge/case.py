@@ -16,7 +16,7 @@ from inference_kernels.core.records import read_captures
 from inference_kernels.core.replay import load_inputs, reference_outputs
 from inference_kernels.core.tasks import Task
 from inference_kernels.core.tensors import load_tensor
-from inference_kernels.judge.rearrange import Move, Step, draw_step, moves_of
+from inference_kernels.judge.rearrange import DrawnMove, Move, draw_move, moves_of
 from inference_kernels.judge.verdicts import Rejected
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ TOUCH_LIMIT = 2**29
 
 
 @dataclass
-class Case:
+class JudgedCase:
     """definition, workload, task; `inputs` and `expected` by name on the judge's own device.
 
     seed: of every choice and permutation. Two solutions judged with the same case see the same values in the same
@@ -88,56 +88,48 @@ class Case:
 
 
 class Arrangement:
-    """The current values of one input set: the captured ones after all steps taken, and the outputs they call
-    for.
+    """The current values of one input set: the captured ones after all moves made, and the outputs they call for.
 
-    Both are brought up to date only when asked for. keys: inputs that moves read to decide what may change
-    places.
+    Both are brought up to date only when asked for. keys: inputs that moves read to decide what may change places.
     """
 
-    def __init__(self, case: Case, generator: "torch.Generator"):
+    def __init__(self, case: JudgedCase, generator: "torch.Generator"):
         self.case, self.generator = case, generator
-        self.pending: list[Step] = []
+        self.pending: list[DrawnMove] = []
         self._inputs = dict(case.inputs)
         self._expected = case.expected
         self.previous = case.expected
         read = {name for move in case.moves for text in (*move.within, move.when) if text for name in names_in(text)}
         self.keys = {name: case.inputs[name] for name in sorted(read & set(case.inputs))}
 
-    def take_all(self, after_prepare: bool) -> list[Step]:
-        """Fresh random steps of every legal move whose result follows.
-
-        Only without any, of those that recompute.
-        """
+    def take_all(self, after_prepare: bool) -> list[DrawnMove]:
+        """Make every legal move with a known result, drawn afresh; fall back to moves that recompute."""
         usable = self.case.usable_moves(after_prepare)
-        steps = self._take([move for move in usable if not move.recompute])
-        if not any(self.case.changes_outputs(step.move) for step in steps):
-            steps += self._take([move for move in usable if move.recompute])
-        return steps
+        drawn = self._take([move for move in usable if not move.recompute])
+        if not any(self.case.changes_outputs(item.move) for item in drawn):
+            drawn += self._take([move for move in usable if move.recompute])
+        return drawn
 
-    def take_some(self, choose: Callable[[list[Move]], Move]) -> list[Step]:
-        """A step that changes the outputs and one other, both legal after prepare.
-
-        Enough for one timed call.
-        """
+    def take_some(self, choose: Callable[[list[Move]], Move]) -> list[DrawnMove]:
+        """Make a move that changes the outputs and another, both legal after prepare: enough for a timed call."""
         usable = [move for move in self.case.usable_moves(True) if not move.recompute]
         changing = [move for move in usable if self.case.changes_outputs(move)]
-        steps = self._take([choose(group) for group in (changing, usable) if group])
-        return steps if any(self.case.changes_outputs(step.move) for step in steps) else steps + self.scramble()
+        drawn = self._take([choose(group) for group in (changing, usable) if group])
+        return drawn if any(self.case.changes_outputs(item.move) for item in drawn) else drawn + self.scramble()
 
-    def scramble(self) -> list[Step]:
-        """Steps after which the reference must be run again: no rearrangement of a known result is right."""
+    def scramble(self) -> list[DrawnMove]:
+        """Make the moves that recompute: no rearrangement of a known result is right after them."""
         return self._take([move for move in self.case.usable_moves(True) if move.recompute])
 
-    def _take(self, moves: list[Move]) -> list[Step]:
+    def _take(self, moves: list[Move]) -> list[DrawnMove]:
         taken = []
         for move in moves:
-            step = draw_step(move, self.case.inputs | self.keys, self.case.axes, self.generator)
-            if step:
-                touched = {place.tensor for place in move.places} | set(step.units)
+            drawn = draw_move(move, self.case.inputs | self.keys, self.case.axes, self.generator)
+            if drawn:
+                touched = {place.tensor for place in move.places} | set(drawn.units)
                 self.keys |= {name: self.keys[name].clone() for name in touched & set(self.keys)}
-                step.apply(self.keys)
-                taken.append(step)
+                drawn.apply(self.keys)
+                taken.append(drawn)
         self.pending = self.pending + taken
         return taken
 
@@ -150,18 +142,15 @@ class Arrangement:
         return self._expected
 
     def _settle(self) -> None:
-        """Apply the pending steps to copies of what they touch.
-
-        Run the reference again if one asks for it.
-        """
+        """Apply the pending moves to copies of what they touch; run the reference again if one asks for it."""
         if not self.pending:
             return
-        touched = {place.tensor for step in self.pending for place in step.move.places}
-        touched |= {name for step in self.pending for name in step.units}
+        touched = {place.tensor for item in self.pending for place in item.move.places}
+        touched |= {name for item in self.pending for name in item.units}
         self._inputs = self._inputs | {name: self._inputs[name].clone() for name in touched & set(self._inputs)}
-        for step in self.pending:
-            step.apply({name: self._inputs[name] for name in touched & set(self._inputs)})
-        recompute = any(step.move.recompute for step in self.pending)
+        for item in self.pending:
+            item.apply({name: self._inputs[name] for name in touched & set(self._inputs)})
+        recompute = any(item.move.recompute for item in self.pending)
         self.previous = self._expected
         self._expected = (
             run_reference(self.case.definition, self.case.workload, self._inputs)
@@ -171,10 +160,10 @@ class Arrangement:
         self.pending = []
 
 
-def rearranged(outputs: dict[str, "torch.Tensor"], steps: list[Step]) -> dict[str, "torch.Tensor"]:
+def rearranged(outputs: dict[str, "torch.Tensor"], drawn: list[DrawnMove]) -> dict[str, "torch.Tensor"]:
     values = {name: value.clone() for name, value in outputs.items()}
-    for step in steps:
-        step.apply(values)
+    for item in drawn:
+        item.apply(values)
     return values
 
 
@@ -219,7 +208,7 @@ class LargeTensors:
 
 def load_case(
     root: Path, definition: dict, item: Any, task: Task, device: str, seed: int, against: str, banks: LargeTensors
-) -> Case:
+) -> JudgedCase:
     """Inputs, expected outputs and moves of an available workload (available.Available).
 
     against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
@@ -238,13 +227,13 @@ def load_case(
         if against == "reference"
         else saved_outputs(root, definition, item, resolve, device)
     )
-    return Case(
+    return JudgedCase(
         definition,
         workload,
         task,
         inputs,
         expected,
-        moves_of(root, definition),
+        moves_of(task.rearrangements),
         seed,
         item.data_class,
         against == "reference",

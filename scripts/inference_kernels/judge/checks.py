@@ -34,8 +34,8 @@ def validate(bench: Bench) -> None:
     for turn in range(repeats + 1):
         changed = turn == repeats
         for number in bench.random.sample(range(len(bench.sets)), len(bench.sets)):
-            steps = bench.sets[number].take_all(after_prepare=False) if changed else []
-            bench.ready(number, "call", steps, POISONS[turn % 2], fresh=True)
+            drawn = bench.sets[number].take_all(after_prepare=False) if changed else []
+            bench.ready(number, "call", drawn, POISONS[turn % 2], fresh=True)
             checked_call(bench, "call")
             label = f"input set {number}" + (" with other values" if changed else "")
             outcomes.setdefault(label, []).append(_numeric_failure(bench, number, "call"))

@@ -14,7 +14,7 @@ from inference_kernels.core.tasks import Task, read_task
 from inference_kernels.core.workloads import Available, available_workloads, data_classes
 from inference_kernels.judge.bench import Bench, Limits
 from inference_kernels.judge.candidate import require_sound
-from inference_kernels.judge.case import Case, LargeTensors, load_case
+from inference_kernels.judge.case import JudgedCase, LargeTensors, load_case
 from inference_kernels.judge.floor import Floor, floor_of, peaks_of
 from inference_kernels.judge.gpu import Gpu, driver_version, gpu_state, same_uuid
 from inference_kernels.judge.process import ForkServer, WorkerProcess
@@ -25,7 +25,7 @@ CALIBRATION_CALLS = 20
 
 
 @dataclass
-class Options:
+class JudgeOptions:
     """How to judge.
 
     Device: cpu or cuda. against: reference or capture. memory_gib: host memory of a worker.
@@ -44,7 +44,7 @@ class Options:
 class Judge:
     """A context manager: starts the fork server, describes the machine, ends everything on exit."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: JudgeOptions):
         self.options, self.root = options, options.root
         self.classes = data_classes(options.root)
         self.server = ForkServer(options.device, options.gpu.uuid if options.gpu else None, options.threads)
@@ -114,7 +114,7 @@ class Judge:
     def task(self, name: str) -> Task:
         return read_task(self.root, name)
 
-    def load(self, definition: dict, item: Available, task: Task, seed: int) -> Case:
+    def load(self, definition: dict, item: Available, task: Task, seed: int) -> JudgedCase:
         case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against, self.banks)
         if self.options.device == "cuda":
             import torch
@@ -122,7 +122,7 @@ class Judge:
             torch.cuda.empty_cache()
         return case
 
-    def floor(self, case: Case) -> Floor:
+    def floor(self, case: JudgedCase) -> Floor:
         return floor_of(
             case.definition,
             case.axes,
@@ -171,7 +171,7 @@ class Subject:
             self._worker.end()
         self._worker = None
 
-    def bench(self, case: Case) -> Bench:
+    def bench(self, case: JudgedCase) -> Bench:
         judge = self.judge
         return Bench(self.worker(), case, judge.options.limits, judge.overhead_ns)
 

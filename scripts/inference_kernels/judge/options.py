@@ -1,4 +1,4 @@
-"""Options that the three judging commands share, and the context in which they judge."""
+"""JudgeOptions that the three judging commands share, and the context in which they judge."""
 
 import argparse
 import sys
@@ -56,9 +56,9 @@ def judging(options: argparse.Namespace, against: str = "reference") -> Iterator
     from inference_kernels.core.locks import locked, network_warning
     from inference_kernels.judge.bench import Limits
     from inference_kernels.judge.gpu import nvidia_smi, resolve
-    from inference_kernels.judge.judge import Judge, Options, read_mounts
+    from inference_kernels.judge.judge import Judge, JudgeOptions, read_mounts
 
-    chosen = Options(
+    chosen = JudgeOptions(
         options.root,
         against=against,
         validation_only=options.validation_only,

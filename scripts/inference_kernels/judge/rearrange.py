@@ -1,17 +1,15 @@
 """Exact rearrangements of captured values whose reference result is the same rearrangement.
 
-`rearrangements.json` at the dataset root lists, for each definition, the moves that are allowed:
+The key `rearrangements` of a task lists the moves that its definition allows:
 
     name            what is permuted, in words
-    axes            places permuted together: `A.0` dimension 0 of A; `q.1*12` blocks of 12; `q.1%12` inside
-    each
+    axes            places permuted together: `A.0` dimension 0 of A; `q.1*12` blocks of 12; `q.1%12` inside each
                     block of 12; `kv8_pages@fp8_pages` a named view of packed bytes (VIEWS)
-    relabel         tensors whose values >= 0 are positions on the permuted axis; `ids/P` = position * P +
-    offset
+    relabel         tensors whose values >= 0 are positions on the permuted axis; `ids/P` = position * P + offset
     within          only rows with equal values of these expressions change places
     when            rule (constraint language) under which the move is legal
     after_prepare   touches activations only: a launch prepared earlier must follow it
-    recompute       the reference does not simply follow: it is run again
+    recompute       the reference result is not the same rearrangement: the reference is run again
 
 A memoised, stale or precomputed result is a wrong result after such a move.
 """
@@ -19,18 +17,16 @@ A memoised, stale or precomputed result is a wrong result after such a move.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference_kernels.core.constraints import evaluate, value_of
 from inference_kernels.core.errors import SchemaError
-from inference_kernels.core.files import read_json
+from inference_kernels.core.types import Rearrangement
 
 if TYPE_CHECKING:
     import torch
 
-FILE = "rearrangements.json"
+WHERE = "rearrangements of a task"
 PLACE = re.compile(r"(\w+)(?:\.(\d+)(?:([*%])(\d+))?|@(\w+))")
 
 
@@ -54,7 +50,7 @@ class Place:
             raise SchemaError(
                 expected="tensor.dim, tensor.dim*unit, tensor.dim%unit or tensor@view",
                 found=text,
-                where=FILE,
+                where=WHERE,
                 remedy="correct the move",
             )
         tensor, dim, kind, unit, view = match.groups()
@@ -72,19 +68,12 @@ class Move:
     recompute: bool = False
 
     @classmethod
-    def parse(cls, item: dict[str, Any]) -> "Move":
-        known = {"name", "axes", "relabel", "within", "when", "after_prepare", "recompute"}
-        if not {"name", "axes"} <= set(item) <= known:
-            raise SchemaError(
-                expected=f"keys of {sorted(known)}", found=f"{sorted(item)}", where=FILE, remedy="correct the move"
-            )
-        relabel = tuple(
-            (name, unit or "1") for name, _, unit in (text.partition("/") for text in item.get("relabel", "").split())
-        )
+    def parse(cls, item: Rearrangement) -> "Move":
+        relabel = (text.partition("/") for text in item.get("relabel", "").split())
         return cls(
             item["name"],
             tuple(map(Place.parse, item["axes"].split())),
-            relabel,
+            tuple((name, unit or "1") for name, _, unit in relabel),
             tuple(item.get("within", ())),
             item.get("when", ""),
             item.get("after_prepare", False),
@@ -92,19 +81,13 @@ class Move:
         )
 
 
-@cache
-def _all_moves(path: Path) -> dict[str, list[Move]]:
-    return {name: [Move.parse(item) for item in items] for name, items in read_json(path).items()}
-
-
-def moves_of(root: Path, definition: dict) -> list[Move]:
-    """The moves of a definition; none if the file or the entry does not exist."""
-    path = root / FILE
-    return _all_moves(path).get(definition["name"], []) if path.exists() else []
+def moves_of(items: Iterable[Rearrangement]) -> list[Move]:
+    """Parse the rearrangements of a task; SchemaError for a misspelt place."""
+    return [Move.parse(item) for item in items]
 
 
 @dataclass(frozen=True)
-class Step:
+class DrawnMove:
     """A move with its permutation: `permuted[i] = old[order[i]]` along every place."""
 
     move: Move
@@ -127,21 +110,23 @@ class Step:
         return bool(torch.equal(self.order, torch.arange(len(self.order), device=self.order.device)))
 
 
-def draw_step(move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator") -> Step | None:
+def draw_move(
+    move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator"
+) -> DrawnMove | None:
     """The move with a permutation drawn from `generator`; None where it is not legal or changes nothing."""
     import torch
 
     names = {**axes, **inputs}
-    if move.when and not evaluate(move.when, names, FILE):
+    if move.when and not evaluate(move.when, names, WHERE):
         return None
     first = next(place for place in move.places if place.tensor in inputs)
     count = extent(inputs[first.tensor], first)
     order = torch.randperm(count, generator=generator)
     if move.within:
-        order = _inside_groups([value_of(text, names, FILE).cpu() for text in move.within], order)
-    units = {name: int(value_of(unit, names, FILE)) for name, unit in move.relabel}
-    step = Step(move, order, units)
-    return None if step.trivial else step
+        order = _inside_groups([value_of(text, names, WHERE).cpu() for text in move.within], order)
+    units = {name: int(value_of(unit, names, WHERE)) for name, unit in move.relabel}
+    drawn = DrawnMove(move, order, units)
+    return None if drawn.trivial else drawn
 
 
 def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "torch.Tensor":
@@ -220,12 +205,12 @@ def relabel_(tensor: "torch.Tensor", unit: int, order: "torch.Tensor") -> None:
     tensor.copy_(torch.where(tensor >= 0, moved.to(tensor.dtype), tensor))
 
 
-def step_message(step: Step) -> dict[str, Any]:
-    """What a worker needs to apply the step, beside its order."""
-    places = [[p.tensor, p.dim, p.unit, p.inner, p.view] for p in step.move.places]
-    return {"places": places, "units": step.units, "count": len(step.order)}
+def move_message(drawn: DrawnMove) -> dict[str, Any]:
+    """Say what a worker needs to apply the move, beside its order."""
+    places = [[p.tensor, p.dim, p.unit, p.inner, p.view] for p in drawn.move.places]
+    return {"places": places, "units": drawn.units, "count": len(drawn.order)}
 
 
-def step_from_message(message: dict[str, Any], order: "torch.Tensor") -> Step:
+def move_from_message(message: dict[str, Any], order: "torch.Tensor") -> DrawnMove:
     places = tuple(Place(*fields) for fields in message["places"])
-    return Step(Move("", places), order, dict(message["units"]))
+    return DrawnMove(Move("", places), order, dict(message["units"]))

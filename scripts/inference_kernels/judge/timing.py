@@ -5,7 +5,7 @@ import time
 
 from inference_kernels.judge.bench import POISONS, Bench
 from inference_kernels.judge.checks import checked_call, differ, require_inputs, require_no_tails, require_outputs
-from inference_kernels.judge.rearrange import Step
+from inference_kernels.judge.rearrange import DrawnMove
 from inference_kernels.judge.stats import Timing, summarise
 from inference_kernels.judge.verdicts import Rejected
 
@@ -47,8 +47,8 @@ def prepare(bench: Bench) -> None:
         bench.sheet.notes.append("no move after prepare changes the outputs: a launch may be precomputed")
 
 
-def _prove(bench: Bench, number: int, steps: list[Step]) -> None:
-    bench.ready(number, "launch", steps, POISONS[number % 2], fresh=False)
+def _prove(bench: Bench, number: int, drawn: list[DrawnMove]) -> None:
+    bench.ready(number, "launch", drawn, POISONS[number % 2], fresh=False)
     checked_call(bench, "launch")
     require_outputs(bench, number, "launch")
     require_inputs(bench, number)
@@ -84,14 +84,14 @@ class Trial:
         bench, mode = self.bench, self.mode
         self._turns += 1
         number = (self._turns + bench.random.randrange(1, len(bench.sets))) % len(bench.sets)
-        steps = bench.sets[number].take_some(bench.random.choice)
-        bench.ready(number, mode, steps, bench.random.choice(POISONS), fresh=False)
+        drawn = bench.sets[number].take_some(bench.random.choice)
+        bench.ready(number, mode, drawn, bench.random.choice(POISONS), fresh=False)
         times = checked_call(bench, mode)
         if not counts:
             return
         self.samples += [own_time(bench, mode, sample) for sample in times]
         if index in self._checked and self._seconds_left > 0:
-            if any(step.move.recompute for step in steps):
+            if any(item.move.recompute for item in drawn):
                 self._seconds_left -= _reference_seconds(bench, number)
             require_outputs(bench, number, mode)
 

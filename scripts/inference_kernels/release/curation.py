@@ -15,10 +15,10 @@ from typing import Any
 
 from inference_kernels.core.definitions import definition_files, load_definition, read_definition
 from inference_kernels.core.errors import SchemaError
-from inference_kernels.core.files import read_json, read_jsonl, read_text, write_text
+from inference_kernels.core.files import read_json, read_jsonl, write_text
 from inference_kernels.core.layout import blob_files, workload_file
 from inference_kernels.core.records import read_captures, record_tensors, workload_uuid, write_captures, write_workloads
-from inference_kernels.core.tasks import replace_dev
+from inference_kernels.core.tasks import task_text
 
 GEMM_OP_TYPE, GEMM_ROWS, GEMM_ROWS_CLASS = "gemm", 4096, "published"
 MASK = "mask"
@@ -214,11 +214,11 @@ def _task_changes(plan: Plan, retired: dict[str, str]) -> None:
     for path in sorted((plan.root / "tasks").glob("*.json")):
         if path.stem in retired:
             continue
-        text, dev = read_text(path), read_json(path)["dev"]
+        task = read_json(path)
         known = {workload["uuid"] for workload in plan.workloads.get(path.stem, [])}
-        left = [plan.masks.get(uuid, uuid) for uuid in dev if plan.masks.get(uuid, uuid) in known]
-        if left != dev:
-            plan.tasks[path] = replace_dev(text, left, path.name)
+        left = [plan.masks.get(uuid, uuid) for uuid in task["dev"] if plan.masks.get(uuid, uuid) in known]
+        if left != task["dev"]:
+            plan.tasks[path] = task_text(task | {"dev": left})
 
 
 def _tensors(plan: Plan) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from inference_kernels.judge.channel import ChannelClosed, receive, send
-from inference_kernels.judge.rearrange import step_from_message
+from inference_kernels.judge.rearrange import move_from_message
 from inference_kernels.judge.verdicts import Rejected
 from inference_kernels.judge.window import Piece, Window
 from inference_kernels.judge.worker.device import fill_bytes, make_device
@@ -156,18 +156,18 @@ class Worker:
         return [*self.sets[number].values(), *outputs.values()]
 
     def do_ready(
-        self, number: int, mode: str, steps: list[dict], orders: list[Piece], poison: int, fresh: bool
+        self, number: int, mode: str, moves: list[dict], orders: list[Piece], poison: int, fresh: bool
     ) -> None:
         """Everything that must happen before the timed part: new values, poisoned outputs.
 
         fresh: also poison the memory that the call will allocate (on the host this slows its allocations).
         """
         taken = {
-            index: self._empty({"shape": [message["count"]], "dtype": "int64"}) for index, message in enumerate(steps)
+            index: self._empty({"shape": [message["count"]], "dtype": "int64"}) for index, message in enumerate(moves)
         }
         self.window.take(orders, taken)
-        for index, message in enumerate(steps):
-            step_from_message(message, taken[index]).apply(
+        for index, message in enumerate(moves):
+            move_from_message(message, taken[index]).apply(
                 {name: value for name, value in self.sets[number].items() if isinstance(value, self.torch.Tensor)}
             )
         self.mode, self.number = mode, number
