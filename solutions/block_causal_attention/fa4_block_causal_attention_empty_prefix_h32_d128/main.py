@@ -20,13 +20,13 @@ BLOCK_N = 128
 
 @cute.jit
 def below_bound(batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):
-    """Is the key below the bound of the query's row? Rows past the end read the last one's."""
+    """Tell whether the key is below the bound of the query's row; rows past the end read the last bound."""
     row = cutlass.min(q_idx[0], seqlen_info.seqlen_q - 1)
     return kv_idx < utils.scalar_to_ssa(aux_tensors[0][row], cutlass.Int32)
 
 
 def sparse_blocks(kv_end, block_m):
-    """Key blocks of a query block: full below every row's bound, then masked up to the largest bound."""
+    """List the key blocks per query block: full below every row's bound, then masked up to the largest bound."""
     blocks_m, blocks_n = -(-len(kv_end) // block_m), -(-len(kv_end) // BLOCK_N)
     rows = torch.arange(blocks_m * block_m, device=kv_end.device).clamp(max=len(kv_end) - 1)
     low, high = kv_end[rows].view(blocks_m, block_m).aminmax(dim=1)
@@ -45,7 +45,7 @@ def sparse_blocks(kv_end, block_m):
 
 
 def run(q, k, v, kv_end):
-    """q, k, v bfloat16 [S, H, D], kv_end int32 [S] -> o bfloat16 [S, H, D]."""
+    """Attend q, k, v bfloat16 [S, H, D] with bounds kv_end int32 [S] -> o bfloat16 [S, H, D]."""
     return prepare(q, k, v, kv_end)()
 
 

@@ -21,7 +21,7 @@ D = 128
 
 
 def attention_backend(device):
-    """The engine's attention of this device: an object with forward(query, key, value, attn_metadata)."""
+    """Choose the engine's attention for this device: an object with forward(query, key, value, attn_metadata)."""
     from sglang.multimodal_gen.runtime.layers.attention.backends import flash_attn, sdpa
 
     major = torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
@@ -34,7 +34,7 @@ def attention_backend(device):
 
 
 def run(q, k_prefix, v_prefix, k, v):
-    """q, k, v bfloat16 [T, H, D], k_prefix and v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
+    """Attend q, k, v bfloat16 [T, H, D] and k_prefix, v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
     return prepare(q, k_prefix, v_prefix, k, v)()
 
 

@@ -1,12 +1,11 @@
-"""SGLang 0.5.23's attention of the first denoising step (Qwen-Image-2.1): one call a segment.
+"""SGLang 0.5.23's attention of the first denoising step (Qwen-Image-2.1): one call per segment.
 
 Call path: QwenImage21Attention.attend_sample with an empty cache: for each segment of the prefix
 LocalAttention.forward over the keys up to its end (text: PyTorch's SDPA with an additive causal mask; image:
 the backend, unmasked), then the backend for the target over all keys. The backend, of
 sglang.multimodal_gen.runtime.layers.attention.backends, is the engine's default for the device:
-FlashAttention 3 on
-sm_90, on sm_100 cuDNN with FlashAttention 4 behind it, elsewhere PyTorch's SDPA; SDPA also where the engine's
-kernel package holds no FlashAttention 3, as with `--attention-backend torch_sdpa`.
+FlashAttention 3 on sm_90, on sm_100 cuDNN with FlashAttention 4 behind it, elsewhere PyTorch's SDPA; SDPA also
+where the engine's kernel package holds no FlashAttention 3, as with `--attention-backend torch_sdpa`.
 Boundary: the whole definition. Adaptations: the engine gets its segments as Python numbers from the request's
 layout; here `prepare` recovers them from kv_end once, so a prepared launch holds for this layout alone. The
 masks are made in every launch, as in the engine; segment outputs are joined.
@@ -23,7 +22,7 @@ D = 128
 
 
 def attention_backend(device):
-    """The engine's attention of this device: an object with forward(query, key, value, attn_metadata)."""
+    """Choose the engine's attention for this device: an object with forward(query, key, value, attn_metadata)."""
     from sglang.multimodal_gen.runtime.layers.attention.backends import flash_attn, sdpa
 
     major = torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
@@ -36,7 +35,7 @@ def attention_backend(device):
 
 
 def segments_of(kv_end):
-    """[(start, end, is text)] in order: text rows see up to themselves, the rows of a block up to its end."""
+    """List (start, end, is text) in order: text rows see up to themselves, the rows of a block up to its end."""
     ends, found, start = kv_end.tolist(), [], 0
     while start < len(ends):
         is_text, end = ends[start] == start + 1, ends[start]
@@ -48,7 +47,7 @@ def segments_of(kv_end):
 
 
 def text_attention(q, k, v):
-    """Rows at the end of k against all of k, causal: [1, n, H, D] -> [1, n, H, D]."""
+    """Attend causally from the last rows of k to all of k: [1, n, H, D] -> [1, n, H, D]."""
     from sglang.multimodal_gen.runtime.layers.attention.layer import prepare_sdpa_mask
 
     end = k.shape[1]
@@ -62,7 +61,7 @@ def text_attention(q, k, v):
 
 
 def run(q, k, v, kv_end):
-    """q, k, v bfloat16 [S, H, D], kv_end int32 [S] -> o bfloat16 [S, H, D]."""
+    """Attend q, k, v bfloat16 [S, H, D] with bounds kv_end int32 [S] -> o bfloat16 [S, H, D]."""
     return prepare(q, k, v, kv_end)()
 
 

@@ -9,7 +9,7 @@ import torch
 
 
 def run(q, k_prefix, v_prefix, k, v):
-    """q, k, v bfloat16 [T, H, D], k_prefix and v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
+    """Attend q, k, v bfloat16 [T, H, D] and k_prefix, v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
     return prepare(q, k_prefix, v_prefix, k, v)()
 
 

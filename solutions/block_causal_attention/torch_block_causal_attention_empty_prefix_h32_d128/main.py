@@ -9,7 +9,7 @@ import torch
 
 
 def run(q, k, v, kv_end):
-    """q, k, v bfloat16 [S, H, D], kv_end int32 [S] -> o bfloat16 [S, H, D]."""
+    """Attend q, k, v bfloat16 [S, H, D] with bounds kv_end int32 [S] -> o bfloat16 [S, H, D]."""
     return prepare(q, k, v, kv_end)()
 
 

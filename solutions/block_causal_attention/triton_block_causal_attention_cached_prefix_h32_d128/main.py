@@ -14,13 +14,13 @@ import triton.language as tl
 H = 32
 D = 128
 SCALE = D**-0.5 * 1.4426950408889634  # softmax in base 2
-# Queries a tile, keys a block, keys a masked block, warps, stages; from a sweep on an H200 at 4096 rows.
+# Queries per tile, keys per block and per masked block, warps, stages; from a sweep on an H200 at 4096 rows.
 BLOCK_M, BLOCK_N, MASKED_N, WARPS, STAGES = 64, 64, 64, 4, 3
 
 
 @triton.jit
 def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
-    """A block of rows; the interpreter has no bfloat16 products, so it gets float32."""
+    """Load a block of rows; the interpreter has no bfloat16 products, so it gets float32."""
     block = tl.load(rows, mask=inside[:, None], other=0.0) if MASKED else tl.load(rows)
     return block.to(tl.float32) if INTERPRET else block
 
@@ -76,7 +76,7 @@ def _add_segment(
     MASKED_N: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """Keys [0, stop) of one tensor of `length` rows; those below `unmasked` are visible to every row."""
+    """Add keys [0, stop) of one tensor of `length` rows; those below `unmasked` are visible to every row."""
     channels = tl.arange(0, D)
     columns = tl.arange(0, BLOCK_N)
     place = (columns * H + head)[:, None] * D + channels
@@ -116,7 +116,7 @@ def _attention(
     MASKED_N: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """One query tile of one head."""
+    """Attend one query tile of one head."""
     head = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     real = rows < T
@@ -153,7 +153,7 @@ def _attention(
 
 
 def run(q, k_prefix, v_prefix, k, v):
-    """q, k, v bfloat16 [T, H, D], k_prefix and v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
+    """Attend q, k, v bfloat16 [T, H, D] and k_prefix, v_prefix bfloat16 [P, H, D] -> o bfloat16 [T, H, D]."""
     return prepare(q, k_prefix, v_prefix, k, v)()
 
 

@@ -13,7 +13,7 @@ TINY_ROWS = 64
 
 
 def run(q, k, v):
-    """q bfloat16 [B, Nq, H, D], k and v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
+    """Attend q bfloat16 [B, Nq, H, D] and k, v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
     return prepare(q, k, v)()
 
 

@@ -20,7 +20,7 @@ H = 32
 
 
 def attention_backend(device):
-    """The engine's attention of this device: an object with forward(query, key, value, attn_metadata)."""
+    """Choose the engine's attention for this device: an object with forward(query, key, value, attn_metadata)."""
     from sglang.multimodal_gen.runtime.layers.attention.backends import flash_attn, sdpa
 
     major = torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
@@ -33,7 +33,7 @@ def attention_backend(device):
 
 
 def run(q, k, v):
-    """q bfloat16 [B, Nq, H, D], k and v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
+    """Attend q bfloat16 [B, Nq, H, D] and k, v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
     return prepare(q, k, v)()
 
 

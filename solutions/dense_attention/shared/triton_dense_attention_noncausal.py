@@ -14,7 +14,7 @@ from .constants import LONG, D
 
 H = 32
 SCALE = D**-0.5 * 1.4426950408889634  # softmax in base 2
-# LONG's kind for short query sequences; it and the shortest part are from a sweep with 64 channels.
+# The same for query sequences of up to SHORT_ROWS; this and the shortest part are from a sweep with 64 channels.
 SHORT = (64, 64, 4, 3)
 SHORT_ROWS = 64
 # Keys are split until this many programs run (an H200 has 132 multiprocessors); no part is shorter than this.
@@ -23,7 +23,7 @@ PROGRAMS, SHORTEST_PART = 132, 256
 
 @triton.jit
 def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
-    """A block of rows; the interpreter has no bfloat16 products, so it gets float32."""
+    """Load a block of rows; the interpreter has no bfloat16 products, so it gets float32."""
     block = tl.load(rows, mask=inside[:, None], other=0.0) if MASKED else tl.load(rows)
     return block.to(tl.float32) if INTERPRET else block
 
@@ -72,7 +72,7 @@ def _attention(
     SPLIT: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """One query tile of one head over keys [split * part, ...); SPLIT: o is float32 [splits, B, Nq, H, D]."""
+    """Attend one query tile of one head to keys [split * part, ...); SPLIT: o is float32 [splits, B, Nq, H, D]."""
     sample, head = (tl.program_id(1) // H).to(tl.int64), tl.program_id(1) % H
     channels = tl.arange(0, D)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -106,7 +106,7 @@ def _attention(
 
 @triton.jit
 def _combine(partial, lse, o, rows, parts, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Weighted mean of the parts of a row: partial [parts, rows, D], lse [parts, rows] in base 2."""
+    """Average the parts of a row by weight: partial [parts, rows, D], lse [parts, rows] in base 2."""
     row = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     real = row < rows
     channels = tl.arange(0, D)
@@ -125,7 +125,7 @@ def _combine(partial, lse, o, rows, parts, D: tl.constexpr, BLOCK: tl.constexpr)
 
 
 def run(q, k, v):
-    """q bfloat16 [B, Nq, H, D], k and v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
+    """Attend q bfloat16 [B, Nq, H, D] and k, v bfloat16 [B, Nk, H, D] -> o bfloat16 [B, Nq, H, D]."""
     return prepare(q, k, v)()
 
 

@@ -18,7 +18,7 @@ GATE_WARPS = 1
 
 @triton.jit
 def _log1p(z):
-    """log(1 + z) for z in [0, 1], to float32 accuracy: 2 artanh(z / (2 + z)) as a series."""
+    """Compute log(1 + z) for z in [0, 1] to float32 accuracy: 2 artanh(z / (2 + z)) as a series."""
     s = z / (2.0 + z)
     t = s * s
     tail = 1 / 7 + t * (1 / 9 + t * (1 / 11 + t * (1 / 13)))
@@ -40,7 +40,7 @@ def _gate(
     TOPK: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """One token: sum the shares of its logits, score, select and write the experts in increasing order."""
+    """Gate one token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E
     logit = tl.zeros((LANES,), tl.float32)

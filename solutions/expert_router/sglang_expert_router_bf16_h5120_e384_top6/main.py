@@ -40,7 +40,7 @@ def run(hidden_states, weight, bias, bias_vl, is_image, routed_scaling_factor):
 
 
 def projection(hidden_states, weight):
-    """The engine's choice of projection by rows: a callable that returns float32 logits."""
+    """Choose the engine's projection for this number of rows: a callable that returns float32 logits."""
     from sglang.kernels.ops.gemm.bf16_fp32 import linear_bf16_fp32
     from sglang.kernels.ops.gemm.tiny_gemm import tiny_gemm_bf16
     from sglang.srt.models.deepseek_common.utils import tiny_router_gemm_max_tokens

@@ -1,6 +1,6 @@
 """Expert router in two Triton kernels: a split-K projection, then the selection of each token.
 
-Boundary: the whole definition. The projection writes float32 shares of the logits, one for each part of the
+Boundary: the whole definition. The projection writes float32 shares of the logits, one per part of the
 reduction; products of BF16 operands are exact and sums are float32. The gate adds the shares in a fixed order
 and picks six experts by integer keys that hold rank and id, so that equal ranks fall as the definition says.
 The selected experts are written through a running count, which leaves their ids sorted. Adaptation: none.
@@ -60,7 +60,7 @@ def _project(
 
 @triton.jit
 def _log1p(z):
-    """log(1 + z) for z in [0, 1], to float32 accuracy: 2 artanh(z / (2 + z)) as a series."""
+    """Compute log(1 + z) for z in [0, 1] to float32 accuracy: 2 artanh(z / (2 + z)) as a series."""
     s = z / (2.0 + z)
     t = s * s
     tail = 1 / 7 + t * (1 / 9 + t * (1 / 11 + t * (1 / 13)))
@@ -82,7 +82,7 @@ def _gate(
     TOPK: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """One token: sum the shares of its logits, score, select and write the experts in increasing order."""
+    """Gate one token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E
     logit = tl.zeros((LANES,), tl.float32)

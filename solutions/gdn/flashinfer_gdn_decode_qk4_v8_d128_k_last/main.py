@@ -15,7 +15,7 @@ from flashinfer.gdn_decode import gated_delta_rule_decode_pretranspose
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, scale)()
 
 

@@ -2,7 +2,7 @@
 `fused_recurrent_gated_delta_rule_packed_decode`.
 
 Engine call: `TritonGDNKernel.packed_decode`, below `GDNAttnBackend.forward_decode`. Boundary: the whole
-definition. Adaptations: q, k and v are packed into one row a sequence, as the engine's convolution leaves
+definition. Adaptations: q, k and v are packed into one row per sequence, as the engine's convolution leaves
 them; the state pool is a copy of `state`, because the kernel updates it in place; normalisation of q and k,
 which the engine switches on, is off. The kernel rounds beta to BF16, which the reference does not.
 Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its starter workloads and the larger captured ones.
@@ -15,7 +15,7 @@ from sglang.kernels.ops.attention.fla.fused_recurrent import fused_recurrent_gat
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, scale)()
 
 

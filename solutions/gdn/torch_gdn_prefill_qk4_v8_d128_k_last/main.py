@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale)()
 
 
@@ -31,7 +31,7 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         shape = (num_seqs, value_heads, value_dim, k.shape[2])
         current = v.new_zeros(shape, dtype=torch.float32) if state is None else state
         current = current * (starts < ends)[:, None, None, None]
-        output = v.new_zeros(tokens + 1, *v.shape[1:])  # the row past the end takes what is not there
+        output = v.new_zeros(tokens + 1, *v.shape[1:])  # absent tokens are written to the row past the end
         for step in range(tokens):
             row = starts + step
             inside = row < ends

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 HEAD_SIZE = 128
-# Batch below which each row of the table applies -> value rows of a program, warps. Small batches spread one
+# Batch below which each row of the table applies -> value rows per program, warps. Small batches spread one
 # state over more programs. Not chosen by a sweep.
 CONFIGURATIONS = ((4, 8, 1), (16, 16, 2), (1 << 30, 32, 4))
 
@@ -67,7 +67,7 @@ def step(
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, scale)()
 
 
@@ -76,7 +76,7 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, scale):
     scale = float(scale or 1.0 / math.sqrt(HEAD_SIZE))
     rows, warps = next(choice[1:] for choice in CONFIGURATIONS if batch_size < choice[0])
     if v.device.type == "cpu":
-        rows = HEAD_SIZE  # the interpreter's time goes by programs
+        rows = HEAD_SIZE  # the interpreter takes time per program
     grid = (HEAD_SIZE // rows, value_heads, batch_size)
 
     def launch():

@@ -26,14 +26,14 @@ import triton.language as tl
 HEAD_SIZE, CHUNK, BLOCK = 128, 64, 16
 SOLVE_WARPS = 4
 # Fewest value slices (sequences * heads * slices of 32) from which each row of the table applies -> value
-# columns of a program, warps, stages. Few sequences spread a state over more programs. From a sweep on an
+# columns per program, warps, stages. Few sequences spread a state over more programs. From a sweep on an
 # H200 at 1 and 16 sequences of 8192 tokens in all.
 SCAN_CONFIGURATIONS = ((512, 64, 4, 1), (0, 16, 4, 3))
 
 
 @triton.jit
 def product(left, right, INTERPRET: tl.constexpr):
-    """left @ right for BF16 `left` and float32 `right`, the latter as two BF16 terms."""
+    """Multiply BF16 `left` by float32 `right`, the latter as two BF16 terms."""
     if INTERPRET:
         return tl.dot(left.to(tl.float32), right)
     high = right.to(tl.bfloat16)
@@ -43,7 +43,7 @@ def product(left, right, INTERPRET: tl.constexpr):
 
 @triton.jit
 def product_of_floats(left, right, INTERPRET: tl.constexpr):
-    """left @ right for float32 operands, each as two BF16 terms, without the product of the small ones."""
+    """Multiply float32 operands, each as two BF16 terms, without the product of the small terms."""
     if INTERPRET:
         return tl.dot(left, right)
     high = left.to(tl.bfloat16)
@@ -55,7 +55,7 @@ def product_of_floats(left, right, INTERPRET: tl.constexpr):
 
 @triton.jit
 def inverse(lower, CHUNK: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.constexpr):
-    """(I + lower)^-1 for a strictly lower triangular [CHUNK, CHUNK]."""
+    """Invert I + lower for a strictly lower triangular [CHUNK, CHUNK]."""
     BLOCKS: tl.constexpr = CHUNK // BLOCK
     index = tl.arange(0, CHUNK)
     same_block = (index[:, None] // BLOCK) == (index[None, :] // BLOCK)
@@ -85,22 +85,12 @@ def inverse(lower, CHUNK: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.const
 
 @triton.jit
 def solve(
-    k,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    cu_seqlens,
-    sums,
-    solution,
+    k, A_log, a, dt_bias, b, cu_seqlens,
+    sums, solution,  # written
     num_seqs,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SEQUENCES: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr, SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (chunk of any sequence, value head).
 
     sums [tokens, heads]: running log decays of the chunk; solution [tokens, heads, CHUNK]: the inverse, its
@@ -145,23 +135,12 @@ def solve(
 
 @triton.jit
 def scan(
-    q,
-    k,
-    v,
-    state,
-    cu_seqlens,
-    sums,
-    solution,
-    scale,
-    output,
-    new_state,
-    HAS_STATE: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k, v, state, cu_seqlens,
+    sums, solution, scale,  # of `solve`
+    output, new_state,  # written
+    HAS_STATE: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr,
+    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (slice of COLUMNS value columns, value head, sequence); it holds its state transposed."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     sequence = tl.program_id(2)
@@ -208,7 +187,7 @@ def scan(
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale)()
 
 
@@ -220,7 +199,7 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     slices = num_seqs * heads * (HEAD_SIZE // 32)
     columns, warps, stages = next(choice[1:] for choice in SCAN_CONFIGURATIONS if slices >= choice[0])
     if interpret:
-        columns = HEAD_SIZE  # the interpreter's time goes by programs
+        columns = HEAD_SIZE  # the interpreter takes time per program
     most_chunks = triton.cdiv(tokens, CHUNK) + num_seqs  # each sequence may end in a chunk that is not full
 
     def launch():

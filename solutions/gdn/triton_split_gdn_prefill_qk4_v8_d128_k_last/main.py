@@ -30,14 +30,14 @@ import triton.language as tl
 HEAD_SIZE, CHUNK, BLOCK = 128, 64, 16
 SOLVE_WARPS, ATTEND_COLUMNS, ATTEND_WARPS = 4, 128, 4
 # Fewest value slices (sequences * heads * slices of 32) from which each row of the table applies -> value
-# columns of a program, warps, stages. Few sequences spread a state over more programs. From a sweep on an
+# columns per program, warps, stages. Few sequences spread a state over more programs. From a sweep on an
 # H200 at 1 sequence of 8192 tokens and at 16 of 512.
 SCAN_CONFIGURATIONS = ((512, 64, 4, 1), (0, 16, 4, 3))
 
 
 @triton.jit
 def halves(value, INTERPRET: tl.constexpr):
-    """float32 -> its two BF16 terms; on CPU the value itself and nothing."""
+    """Split float32 into two BF16 terms; on CPU into the value itself and zero."""
     if INTERPRET:
         return value, tl.zeros_like(value)
     high = value.to(tl.bfloat16)
@@ -46,7 +46,7 @@ def halves(value, INTERPRET: tl.constexpr):
 
 @triton.jit
 def product(left, right, INTERPRET: tl.constexpr):
-    """left @ right for BF16 `left` and float32 `right`, the latter as two BF16 terms."""
+    """Multiply BF16 `left` by float32 `right`, the latter as two BF16 terms."""
     if INTERPRET:
         return tl.dot(left.to(tl.float32), right)
     high = right.to(tl.bfloat16)
@@ -56,7 +56,7 @@ def product(left, right, INTERPRET: tl.constexpr):
 
 @triton.jit
 def product_of_floats(left, right, INTERPRET: tl.constexpr):
-    """left @ right for float32 operands, each as two BF16 terms, without the product of the small ones."""
+    """Multiply float32 operands, each as two BF16 terms, without the product of the small terms."""
     if INTERPRET:
         return tl.dot(left, right)
     high = left.to(tl.bfloat16)
@@ -68,7 +68,7 @@ def product_of_floats(left, right, INTERPRET: tl.constexpr):
 
 @triton.jit
 def inverse(lower, CHUNK: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.constexpr):
-    """(I + lower)^-1 for a strictly lower triangular [CHUNK, CHUNK]."""
+    """Invert I + lower for a strictly lower triangular [CHUNK, CHUNK]."""
     BLOCKS: tl.constexpr = CHUNK // BLOCK
     index = tl.arange(0, CHUNK)
     same_block = (index[:, None] // BLOCK) == (index[None, :] // BLOCK)
@@ -98,7 +98,7 @@ def inverse(lower, CHUNK: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.const
 
 @triton.jit
 def chunk_place(cu_seqlens, num_seqs, chunk, CHUNK: tl.constexpr, SEQUENCES: tl.constexpr):
-    """A chunk's number among those of all sequences -> its first token and its sequence's end; 0, 0: none."""
+    """Find a chunk among those of all sequences: its first token and its sequence's end; 0, 0 for none."""
     sequences = tl.arange(0, SEQUENCES)
     known = sequences < num_seqs
     starts = tl.load(cu_seqlens + sequences, mask=known, other=0).to(tl.int32)
@@ -112,25 +112,12 @@ def chunk_place(cu_seqlens, num_seqs, chunk, CHUNK: tl.constexpr, SEQUENCES: tl.
 
 @triton.jit
 def solve(
-    k,
-    v,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    cu_seqlens,
-    sums,
-    high,
-    low,
-    values,
+    k, v, A_log, a, dt_bias, b, cu_seqlens,
+    sums, high, low, values,  # written
     num_seqs,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SEQUENCES: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr, SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (chunk of any sequence, value head).
 
     sums [tokens, heads]: running log decays of the chunk; high + low = W and values = U [tokens, heads, SIZE].
@@ -175,24 +162,13 @@ def solve(
 
 @triton.jit
 def scan(
-    k,
-    state,
-    cu_seqlens,
-    sums,
-    high,
-    low,
-    values,
-    states,
-    new_state,
+    k, state, cu_seqlens,
+    sums, high, low,  # read
+    values, states, new_state,  # written
     num_seqs,
-    HAS_STATE: tl.constexpr,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SEQUENCES: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    HAS_STATE: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr, SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (slice of COLUMNS value columns, value head, sequence); it holds its state transposed.
 
     values: U becomes u in place. states [chunks, heads, SIZE, SIZE]: transposed, before each chunk.
@@ -247,22 +223,12 @@ def scan(
 
 @triton.jit
 def attend(
-    q,
-    k,
-    cu_seqlens,
-    sums,
-    values,
-    states,
-    scale,
-    output,
-    num_seqs,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SEQUENCES: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k, cu_seqlens,
+    sums, values, states,  # of `solve` and `scan`
+    scale, output, num_seqs,
+    GROUP: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr, SEQUENCES: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (chunk of any sequence, value head, slice of COLUMNS value columns)."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     first, end = chunk_place(cu_seqlens, num_seqs, tl.program_id(0), CHUNK, SEQUENCES)
@@ -296,7 +262,7 @@ def attend(
 
 
 def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
-    """Inputs as in the definition; state and scale may be None -> output bfloat16, new_state float32."""
+    """Return (output bfloat16, new_state float32). Inputs as in the definition; state and scale may be None."""
     return prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale)()
 
 
@@ -308,7 +274,7 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
     slices = num_seqs * heads * (HEAD_SIZE // 32)
     columns, warps, stages = next(choice[1:] for choice in SCAN_CONFIGURATIONS if slices >= choice[0])
     if interpret:
-        columns = HEAD_SIZE  # the interpreter's time goes by programs
+        columns = HEAD_SIZE  # the interpreter takes time per program
     chunks = triton.cdiv(tokens, CHUNK) + num_seqs  # each sequence may end in a chunk that is not full
     common = {
         "GROUP": heads // k.shape[1],
@@ -317,6 +283,10 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         "INTERPRET": interpret,
         "SEQUENCES": max(16, triton.next_power_of_2(num_seqs)),
     }
+    solving = common | {"BLOCK": BLOCK, "num_warps": SOLVE_WARPS}
+    scanning = common | {"HAS_STATE": state is not None, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
+    attending = common | {"COLUMNS": ATTEND_COLUMNS, "num_warps": ATTEND_WARPS}
+    inputs = k, v, A_log, a, dt_bias, b, cu_seqlens
     half = torch.float32 if interpret else torch.bfloat16
 
     def launch():
@@ -327,54 +297,13 @@ def prepare(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale):
         values = torch.empty_like(v, dtype=torch.float32)
         states = v.new_empty(chunks, heads, HEAD_SIZE, HEAD_SIZE, dtype=torch.float32)
         if tokens:
-            solve[(chunks, heads)](
-                k,
-                v,
-                A_log,
-                a,
-                dt_bias,
-                b,
-                cu_seqlens,
-                sums,
-                high,
-                low,
-                values,
-                num_seqs,
-                BLOCK=BLOCK,
-                num_warps=SOLVE_WARPS,
-                **common,
-            )
+            solve[(chunks, heads)](*inputs, sums, high, low, values, num_seqs, **solving)
         scan[(HEAD_SIZE // columns, heads, num_seqs)](
-            k,
-            state,
-            cu_seqlens,
-            sums,
-            high,
-            low,
-            values,
-            states,
-            new_state,
-            num_seqs,
-            HAS_STATE=state is not None,
-            COLUMNS=columns,
-            num_warps=warps,
-            num_stages=stages,
-            **common,
+            k, state, cu_seqlens, sums, high, low, values, states, new_state, num_seqs, **scanning
         )
         if tokens:
             attend[(chunks, heads, HEAD_SIZE // ATTEND_COLUMNS)](
-                q,
-                k,
-                cu_seqlens,
-                sums,
-                values,
-                states,
-                scale,
-                output,
-                num_seqs,
-                COLUMNS=ATTEND_COLUMNS,
-                num_warps=ATTEND_WARPS,
-                **common,
+                q, k, cu_seqlens, sums, values, states, scale, output, num_seqs, **attending
             )
         return output, new_state
 

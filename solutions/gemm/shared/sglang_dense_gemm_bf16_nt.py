@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 
 def run(A, B):
-    """A bfloat16 [M, K], B bfloat16 [N, K] -> C bfloat16 [M, N]."""
+    """Multiply A bfloat16 [M, K] by the transpose of B bfloat16 [N, K] -> C bfloat16 [M, N]."""
     return prepare(A, B)()
 
 

@@ -1,7 +1,7 @@
 """C = A @ B.T in one Triton kernel.
 
 Boundary: the whole definition. Tiles of C in an order that keeps rows of A and B in L2; for many rows a
-persistent program a multiprocessor, so that the last tile is stored while the next one loads. On sm_90 and
+persistent program per multiprocessor, so that the last tile is stored while the next one loads. On sm_90 and
 later A, B and C are reached through tensor memory accelerator descriptors, elsewhere through pointers. Sums
 in float32, one rounding.
 Validated in Triton's interpreter on CPU.
@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 class Config(NamedTuple):
-    """Tile sizes for calls with at most `rows` rows; `group`: row tiles that share a weight tile in turn."""
+    """Tile sizes for calls with at most `rows` rows; `group`: consecutive row tiles that share a weight tile."""
 
     rows: int
     block_m: int
@@ -41,7 +41,7 @@ CONFIGS = (
 
 
 def run(A, B):
-    """A bfloat16 [M, K], B bfloat16 [N, K] -> C bfloat16 [M, N]."""
+    """Multiply A bfloat16 [M, K] by the transpose of B bfloat16 [N, K] -> C bfloat16 [M, N]."""
     return prepare(A, B)()
 
 
@@ -89,7 +89,7 @@ def has_descriptors(device):
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
 
 
-@triton.jit(do_not_specialize=["M"])  # else each M that 16 divides, or 1, is compiled anew
+@triton.jit(do_not_specialize=["M"])  # otherwise M = 1 and multiples of 16 compile separate kernels
 def _product(
     a,
     b,
@@ -129,7 +129,7 @@ def _tile(
     DESCRIBED: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """One tile of C. Tiles run down GROUP tiles of rows, then on to the next columns."""
+    """Compute one tile of C. Tiles run down GROUP tiles of rows, then on to the next columns."""
     strip = GROUP * (N // BLOCK_N)
     first = tile // strip * GROUP
     height = tl.minimum(tl.cdiv(M, BLOCK_M) - first, GROUP)
@@ -152,7 +152,7 @@ def _tile(
 
 @triton.jit
 def _load(x, row, column, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DESCRIBED: tl.constexpr):
-    """A tile of x [rows, columns]; what lies below the last row is zero."""
+    """Load a tile of x [rows, columns]; below the last row it is zero."""
     if DESCRIBED:
         return x.load([row, column])
     else:

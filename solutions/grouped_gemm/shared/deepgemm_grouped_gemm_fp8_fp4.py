@@ -7,7 +7,7 @@ sm_90: DeepGEMM has no FP8 x FP4 product there, it asserts `ab.scalar_type() == 
 10 or arch_major == 12)` (layout.hpp). Both operands are decoded to BF16 instead (exact), the weights of
 experts that own rows by a Triton kernel, and multiplied by `m_grouped_bf16_gemm_nt_contiguous`. Workspace:
 min(M, E) BF16 weights, up to 18.1 GB.
-sm_100: `m_grouped_fp8_fp4_gemm_nt_contiguous`, recipes (1, 32), scales packed four to a word and transposed
+sm_100: `m_grouped_fp8_fp4_gemm_nt_contiguous`, recipes (1, 32), scales packed four per word and transposed
 to the library's layout in every call. Written by the library's interface, not run here.
 Validated on CPU with a stand-in for the library. Run on an H200 (torch 2.14.1, Triton 3.8.0): passes its
 starter workloads and the larger captured ones.
@@ -18,11 +18,13 @@ import triton
 import triton.language as tl
 
 GROUP = tl.constexpr(32)  # elements of K that share one scale
-ROWS, BYTES = 16, 128  # a step of the weight decoder
+ROWS, BYTES = 16, 128  # per step of the weight decoder
 
 
 def run(a, a_scale, b, b_scale, expert_ids):
-    """a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
+    """Multiply each row by its expert's weights.
+
+    a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
     expert_ids int32 [M] -> d bfloat16 [M, N].
     """
     return prepare(a, a_scale, b, b_scale, expert_ids)()
@@ -71,7 +73,7 @@ def prepare_fp8_fp4(a, a_scale, b, b_scale, expert_ids):
     alignment = get_mk_alignment_for_contiguous_layout()
     padded = (M + min(M, E) * (alignment - 1)) // alignment * alignment
     x = torch.zeros(padded, K, dtype=torch.int8, device=a.device)
-    # Scales lie column-major, four bytes of a row in a word; columns start at multiples of 16 bytes.
+    # Scales lie column-major, four bytes of a row per word; columns start at multiples of 16 bytes.
     x_scale = torch.zeros(K // 128, -(-padded // 4) * 4, dtype=torch.int32, device=a.device).t()[:padded]
     weight_scale = torch.empty(E, K // 128, N, dtype=torch.int32, device=a.device).transpose(1, 2)
 
@@ -92,7 +94,7 @@ def prepare_fp8_fp4(a, a_scale, b, b_scale, expert_ids):
 
 
 def padded_places(expert_ids, experts, alignment):
-    """int64 [M]: places of the rows if experts start at multiples of `alignment`. int64 [E]: row counts."""
+    """Place the rows, experts starting at multiples of `alignment`: int64 [M]; count them: int64 [E]."""
     keys = torch.arange(experts + 1, dtype=torch.int32, device=expert_ids.device)
     edges = torch.searchsorted(expert_ids, keys)
     counts = edges.diff()
@@ -102,7 +104,7 @@ def padded_places(expert_ids, experts, alignment):
 
 
 def scaled_activations(a, a_scale):
-    """bfloat16 [M, K], exact."""
+    """Decode the activations to bfloat16 [M, K], exactly."""
     groups = a.view(torch.float8_e4m3fn).bfloat16().unflatten(-1, (-1, GROUP.value))
     return (groups * a_scale.view(torch.float8_e8m0fnu).bfloat16()[..., None]).flatten(-2)
 
@@ -131,6 +133,6 @@ def _decode_weights(
 
 @triton.jit
 def _fp4(code):
-    """float32 value of the low four bits: shifted into place they are the value times 2**-126, exactly."""
+    """Decode the low four bits to float32: shifted into place they are the value times 2**-126, exactly."""
     bits = ((code & 7) << 22) | ((code & 8) << 28)
     return bits.to(tl.float32, bitcast=True) * 8.507059173023462e37

@@ -3,7 +3,7 @@
 
 Boundary: the whole definition. In the engine this call stands between the scatter of the experts' rows and
 the SwiGLU or the gather; here rows are padded to DeepGEMM's alignment before it and taken back after it, in
-every call. Adaptations: scales are packed four to a word and transposed to the library's layout, the weights'
+every call. Adaptations: scales are packed four per word and transposed to the library's layout, the weights'
 in every call (the engine does it once, at loading); recipe_a is (1, 32), the data's, where the engine passes
 (1, 128).
 Not runnable on sm_90: DeepGEMM refuses FP8 x FP4 there. Run on an H200 (torch 2.14.1) it ended in
@@ -21,7 +21,9 @@ os.environ.setdefault("SGLANG_JIT_DEEPGEMM_PRECOMPILE", "0")
 
 
 def run(a, a_scale, b, b_scale, expert_ids):
-    """a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
+    """Multiply each row by its expert's weights.
+
+    a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
     expert_ids int32 [M] -> d bfloat16 [M, N].
     """
     return prepare(a, a_scale, b, b_scale, expert_ids)()
@@ -38,7 +40,7 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
     alignment = get_contiguous_layout_alignment(M, E)
     padded = (M + min(M, E) * (alignment - 1)) // alignment * alignment
     x = torch.zeros(padded, K, dtype=torch.int8, device=a.device)
-    # Scales lie column-major, four bytes of a row in a word; columns start at multiples of 16 bytes.
+    # Scales lie column-major, four bytes of a row per word; columns start at multiples of 16 bytes.
     x_scale = torch.zeros(K // 128, -(-padded // 4) * 4, dtype=torch.int32, device=a.device).t()[:padded]
     weight_scale = torch.empty(E, K // 128, N, dtype=torch.int32, device=a.device).transpose(1, 2)
 
@@ -65,7 +67,7 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
 
 
 def padded_places(expert_ids, experts, alignment):
-    """int64 [M]: each row's place when every expert starts at a multiple of `alignment`."""
+    """Place each row, every expert starting at a multiple of `alignment`: int64 [M]."""
     keys = torch.arange(experts + 1, dtype=torch.int32, device=expert_ids.device)
     edges = torch.searchsorted(expert_ids, keys)
     lengths = (edges.diff() + alignment - 1) // alignment * alignment

@@ -1,4 +1,4 @@
-"""Grouped FP8 x FP4 GEMM on PyTorch alone: one linear layer an expert, for experts that own rows.
+"""Grouped FP8 x FP4 GEMM on PyTorch alone: one linear layer per expert, for experts that own rows.
 
 Boundary: the whole definition. Both operands are decoded to BF16 (exact) by table look-up and multiplied by
 torch's linear, which sums in float32. The loop runs over the experts found in `expert_ids`: it reads them on
@@ -13,7 +13,9 @@ GROUP = 32  # elements of K that share one scale
 
 
 def run(a, a_scale, b, b_scale, expert_ids):
-    """a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
+    """Multiply each row by its expert's weights.
+
+    a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
     expert_ids int32 [M] -> d bfloat16 [M, N].
     """
     d = torch.empty(a.shape[0], b.shape[1], dtype=torch.bfloat16, device=a.device)
@@ -29,13 +31,13 @@ def run(a, a_scale, b, b_scale, expert_ids):
 
 
 def byte_pairs(device):
-    """bfloat16 [256, 2]: the values of the low and of the high nibble of each byte."""
+    """Tabulate the values of the low and of the high nibble of each byte: bfloat16 [256, 2]."""
     values = torch.tensor(LEVELS + tuple(-level for level in LEVELS), dtype=torch.bfloat16, device=device)
     byte = torch.arange(256, device=device)
     return torch.stack((values[byte & 15], values[byte >> 4]), dim=-1)
 
 
 def scaled(values, scale):
-    """values bfloat16 [R, K] times the power of two of each group's E8M0 byte: exact."""
+    """Multiply values bfloat16 [R, K] by the power of two of each group's E8M0 byte, exactly."""
     powers = scale.view(torch.float8_e8m0fnu).bfloat16()
     return (values.unflatten(-1, (-1, GROUP)) * powers[..., None]).flatten(-2)

@@ -3,7 +3,7 @@
 Boundary: the whole definition. The first kernel decodes the activations to BF16 (exact) and lists the tiles:
 runs of rows of one expert. The second reads the FP4 bytes of experts that own rows, decodes them in registers
 to BF16 (exact) and multiplies there: the weights are the left operand, so that a tile needs 16 rows only, and
-the bank is read once a tile. No BF16 weight is ever stored.
+the bank is read once per tile. No BF16 weight is ever stored.
 Adaptation: the sum over K runs in another order, in float32. The low and high nibbles of b's bytes meet the
 even and the odd activations in two products of one accumulator, and in a run of 64 bytes each of the four
 threads that share a weight row owns 16 neighbours: one load from shared memory and one scale.
@@ -23,7 +23,7 @@ RUN = tl.constexpr(64)  # bytes of b inside which the order of the sum is change
 
 
 class Config(NamedTuple):
-    """Tile sizes for calls with at most `rows` rows; block_k counts elements of K, two a byte."""
+    """Tile sizes for calls with at most `rows` rows; block_k counts elements of K, two per byte."""
 
     rows: int
     block_m: int
@@ -40,7 +40,7 @@ CONFIGS = (
     Config(sys.maxsize, block_m=64, block_n=128, block_k=128, warps=4, stages=3),
 )
 
-# Four FP4 codes, one a byte of $2, become two words of two BF16 numbers. Sign and magnitude bits go to the
+# Four FP4 codes, one per byte of $2, become two words of two BF16 numbers. Sign and magnitude bits go to the
 # sign and to the bits around the exponent's end: that is the value times 2**-126, for the subnormal code too.
 # Multiplying by 2**126 and by the scale is exact. Fused multiply-adds with -0.0 are products on every GPU.
 _DECODE = """{{
@@ -69,7 +69,9 @@ DECODE_HIGH = tl.constexpr(_DECODE.format(sign=8, magnitude=2))
 
 
 def run(a, a_scale, b, b_scale, expert_ids):
-    """a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
+    """Multiply each row by its expert's weights.
+
+    a int8 [M, K], a_scale int8 [M, K / 32], b int8 [E, N, K / 2], b_scale int8 [E, N, K / 32],
     expert_ids int32 [M] -> d bfloat16 [M, N].
     """
     return prepare(a, a_scale, b, b_scale, expert_ids)()
@@ -138,7 +140,7 @@ def _rows_and_plan(
     PAIRS: tl.constexpr,
     EXPERTS: tl.constexpr,
 ):
-    """Program 0 writes the plan, program i + 1 decodes row i."""
+    """Write the plan in program 0, decode row i in program i + 1."""
     if tl.program_id(0) == 0:
         _write_plan(ids, plan, M, tiles, E, BLOCK_M, STEPS, EXPERTS)
     else:
@@ -156,7 +158,7 @@ def _rows_and_plan(
 
 @triton.jit
 def _byte_of(place):
-    """The byte of a row of b that `_as_fragments` moves to a place."""
+    """Return the byte of a row of b that `_as_fragments` moves to a place."""
     thread, block, half = place // 2 % 4, place // 16 % 4, place // 8 % 2
     return place // RUN * RUN + 16 * thread + 4 * block + 2 * half + place % 2
 
@@ -165,7 +167,7 @@ def _byte_of(place):
 def _write_plan(
     ids, plan, M, tiles, E: tl.constexpr, BLOCK_M: tl.constexpr, STEPS: tl.constexpr, EXPERTS: tl.constexpr
 ):
-    """plan: the experts, first rows and end rows of `tiles` tiles, then how many of them are used."""
+    """Write the plan: the experts, first rows and end rows of `tiles` tiles, then how many of them are used."""
     expert = tl.arange(0, EXPERTS)
     start = _first_at_least(ids, expert, M, STEPS)
     end = _first_at_least(ids, expert + 1, M, STEPS)
@@ -183,7 +185,7 @@ def _write_plan(
 
 @triton.jit
 def _first_at_least(ids, key, M, STEPS: tl.constexpr):
-    """Number of rows whose expert is below `key`: binary search in non-decreasing ids."""
+    """Count the rows whose expert is below `key` by binary search in non-decreasing ids."""
     low = tl.zeros_like(key)
     high = low + M
     for _ in range(STEPS):
@@ -196,7 +198,7 @@ def _first_at_least(ids, key, M, STEPS: tl.constexpr):
 
 @triton.jit
 def _e4m3(code):
-    """float32 value of an E4M3FN byte given as int32: 127 and 255 are NaN, there is no infinity."""
+    """Decode an E4M3FN byte given as int32 to float32: 127 and 255 are NaN, there is no infinity."""
     magnitude = code & 0x7F
     normal = ((magnitude << 20) + (120 << 23)).to(tl.float32, bitcast=True)
     value = tl.where(magnitude < 8, magnitude.to(tl.float32) * 0.001953125, normal)
@@ -206,13 +208,13 @@ def _e4m3(code):
 
 @triton.jit
 def _power_of_two(code):
-    """float32 2**(code - 127) of an E8M0 byte carried as int8: 0 is the subnormal 2**-127, 255 is NaN."""
+    """Decode an E8M0 byte carried as int8 to float32 2**(code - 127): 0 is subnormal, 255 is NaN."""
     code = code.to(tl.int32) & 0xFF
     bits = tl.where(code == 0, 1 << 22, tl.where(code == 255, 0x7FC00000, code << 23))
     return bits.to(tl.float32, bitcast=True)
 
 
-@triton.jit(do_not_specialize=["M", "tiles"])  # else each M that 16 divides, or 1, is compiled anew
+@triton.jit(do_not_specialize=["M", "tiles"])  # otherwise M = 1 and multiples of 16 compile separate kernels
 def _product(
     x,
     b,
@@ -228,7 +230,7 @@ def _product(
     BLOCK_K: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    """One tile of rows times BLOCK_N weight rows of its expert, transposed: sums are [BLOCK_N, BLOCK_M]."""
+    """Multiply a tile of rows by BLOCK_N weight rows of its expert, transposed: sums are [BLOCK_N, BLOCK_M]."""
     tile = tl.program_id(0) // (N // BLOCK_N)
     if tile >= tl.load(plan + 3 * tiles):
         return
@@ -253,14 +255,14 @@ def _product(
 
 @triton.jit
 def _as_fragments(code):
-    """Bytes [R, C] of runs (thread, block, half, 2) as (block, half, thread, 2): blocks of 16 of the sum."""
+    """Reorder bytes [R, C] of runs (thread, block, half, 2) to (block, half, thread, 2): blocks of 16 of the sum."""
     runs = tl.reshape(code, (code.shape[0], code.shape[1] // RUN, 4, 4, 2, 2))
     return tl.reshape(tl.permute(runs, (0, 1, 3, 4, 2, 5)), (code.shape[0], code.shape[1]))
 
 
 @triton.jit
 def _spread(scale, INTERPRET: tl.constexpr):
-    """[R, groups] -> [R, 16 * groups]: the scale of each byte in the order of `_as_fragments`."""
+    """Repeat the scales [R, groups] per byte in the order of `_as_fragments`: [R, 16 * groups]."""
     runs = tl.reshape(scale, (scale.shape[0], scale.shape[1] // 4, 1, 1, 4, 1))
     wide = tl.broadcast_to(runs, (scale.shape[0], scale.shape[1] // 4, 4, 2, 4, 2))
     wide = tl.reshape(wide, (scale.shape[0], scale.shape[1] * (GROUP // 2)))
@@ -283,12 +285,12 @@ def _high(code, scale, INTERPRET: tl.constexpr):
 
 @triton.jit
 def _fp4(code):
-    """float32 value of the low four bits, by the same shift of bits as the inline assembly."""
+    """Decode the low four bits to float32 by the same shift of bits as the inline assembly."""
     bits = ((code & 7) << 22) | ((code & 8) << 28)
     return bits.to(tl.float32, bitcast=True) * 8.507059173023462e37
 
 
 @triton.jit
 def _multiply(weight, x, total, INTERPRET: tl.constexpr):
-    """total + weight @ x. The interpreter multiplies bfloat16 wrongly: there both operands are float32."""
+    """Return total + weight @ x. The interpreter multiplies bfloat16 wrongly: there both operands are float32."""
     return tl.dot(weight, x.to(tl.float32) if INTERPRET else x, total)

@@ -23,7 +23,7 @@ GATHER_WARPS = 4
 
 @triton.jit
 def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte for 32 values."""
+    """Load float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte per 32 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D + D // 32)), slot % P
     codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None], other=0)
     powers = tl.load(
@@ -36,14 +36,14 @@ def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _e2m1(code):
-    """Float32 of E2M1 codes, times 2**-14: as float16 with the same exponent and mantissa bits."""
+    """Decode E2M1 codes to float32, times 2**-14: as float16 with the same exponent and mantissa bits."""
     bits = ((code & 7) << 9) | ((code & 8) << 12)
     return bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
 def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte for 16 values."""
+    """Load float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte per 16 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D // 2 + D // 16)), slot % P
     pairs = tl.load(
         pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None], mask=valid[:, None], other=0
@@ -76,7 +76,7 @@ def _gather(
     D: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Rows [B, W + C, D], their indices (-1: empty slot) and the count of scanned slots of each token."""
+    """Gather rows [B, W + C, D], their indices (-1: empty slot) and the scanned slots per token."""
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     end4, end8 = tl.load(length4 + token), tl.load(length8 + token)
@@ -122,7 +122,7 @@ def prepare(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_
 
 
 def prepare_gather(kv8_pages, kv4_pages, indices8, indices4, length8, length4):
-    """A callable: rows bfloat16 [B * (W + C), 1, 512], places int32 [B, 1, W + C], lengths int32 [B]."""
+    """Return a callable -> rows bfloat16 [B * (W + C), 1, 512], places int32 [B, 1, W + C], lengths int32 [B]."""
     (B, W), C, D, device = indices8.shape, indices4.shape[1], 512, indices8.device
     bytes8, bytes4 = kv8_pages.view(torch.uint8), kv4_pages.view(torch.uint8)
     rows = torch.empty(B * (W + C), 1, D, dtype=torch.bfloat16, device=device)
@@ -154,7 +154,7 @@ def prepare_gather(kv8_pages, kv4_pages, indices8, indices4, length8, length4):
 
 
 def paged(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_sink, sm_scale):
-    """The launch for sm_100: both caches are read as they are."""
+    """Prepare the launch for sm_100, which reads both caches as they are."""
     from flash_mla import flash_mla_with_kvcache, get_mla_metadata
 
     def launch():

@@ -8,7 +8,7 @@ of their one latent head. The schedule is made anew in each call, because length
 
 Not runnable on sm_90: `select_dsv4_kv_layout` refuses the V4.1 layout there, and FlashMLA's sparse decode
 kernels for sm_90 exist only for the V3.2, V3.2-without-RoPE and V4 formats, not for pages of 528 and 288
-bytes a slot. So `prepare` raises RuntimeError before sm_100; run on an H200 it did for every captured
+bytes per slot. So `prepare` raises RuntimeError before sm_100; run on an H200 it did for every captured
 workload. The call for sm_100 is written after the engine's source; not run here.
 """
 

@@ -7,7 +7,7 @@ workloads and the larger captured ones; right with seeded inputs of up to 200 to
 import torch
 
 D = 512
-TOKENS = 64  # tokens a step: their dequantised float32 keys are 80 MiB
+TOKENS = 64  # tokens per step: their dequantised float32 keys are 80 MiB
 
 
 def run(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_sink, sm_scale):
@@ -26,7 +26,7 @@ def run(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_sink
 
 
 def gather(dequantise, pages, indices, length):
-    """(empty bool [n, J], keys float32 [n, J, 512]); keys of empty slots are zeros."""
+    """Gather (empty bool [n, J], keys float32 [n, J, 512]); keys of empty slots are zeros."""
     slot = torch.arange(indices.shape[1], device=indices.device)
     empty = (slot >= length[:, None]) | (indices < 0)
     keys = torch.zeros(*indices.shape, D, device=indices.device)
@@ -36,7 +36,7 @@ def gather(dequantise, pages, indices, length):
 
 
 def page_rows(pages, slots, payload):
-    """Payload and scale bytes of slots: uint8 [..., payload] and [..., rest]; payloads lead in a page."""
+    """Read payload and scale bytes of slots: uint8 [..., payload] and [..., rest]; payloads lead in a page."""
     size = pages.shape[1]
     content = pages.view(torch.uint8).flatten(1)
     parts = content[:, : size * payload], content[:, size * payload :]
@@ -44,7 +44,7 @@ def page_rows(pages, slots, payload):
 
 
 def scaled(values, scales):
-    """values [..., 512] times one scale for each group of neighbours."""
+    """Multiply values [..., 512] by one scale per group of neighbours."""
     return (values.unflatten(-1, (scales.shape[-1], -1)) * scales.float()[..., None]).flatten(-2)
 
 
@@ -60,6 +60,6 @@ def fp4_rows(pages, slots):
 
 
 def e2m1(codes):
-    """Float32 of E2M1 codes: float16 with the same exponent and mantissa bits is smaller by 2**14."""
+    """Decode E2M1 codes to float32: float16 with the same exponent and mantissa bits is smaller by 2**14."""
     bits = ((codes.int() & 7) << 9) | ((codes.int() & 8) << 12)
     return bits.to(torch.int16).view(torch.float16).float() * 2.0**14

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-PROGRAMS = 132  # about one a multiprocessor of an H200: a program's queries and accumulator fill one
-# Slots a tile, warps and stages, then the joining kernel's; from sweeps on an H200 at up to 64 tokens.
+PROGRAMS = 132  # about one per multiprocessor of an H200: a program's queries and accumulator fill one
+# Slots per tile, warps and stages, then the joining kernel's; from sweeps on an H200 at up to 64 tokens.
 BLOCK_SLOTS = 64
 WARPS, STAGES = 8, 1
 JOIN_HEADS, JOIN_WARPS = 4, 4
@@ -26,7 +26,7 @@ JOIN_HEADS, JOIN_WARPS = 4, 4
 
 @triton.jit
 def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte for 32 values."""
+    """Load float32 [BLOCK, D] of an FP8 page: P rows of E4M3 bytes, then P rows of an E8M0 byte per 32 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D + D // 32)), slot % P
     codes = tl.load(pages + (page + offset * D)[:, None] + tl.arange(0, D)[None], mask=valid[:, None], other=0)
     powers = tl.load(
@@ -39,14 +39,14 @@ def _fp8_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _e2m1(code):
-    """Float32 of E2M1 codes, times 2**-14: as float16 with the same exponent and mantissa bits."""
+    """Decode E2M1 codes to float32, times 2**-14: as float16 with the same exponent and mantissa bits."""
     bits = ((code & 7) << 9) | ((code & 8) << 12)
     return bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
 def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte for 16 values."""
+    """Load float32 [BLOCK, D] of an FP4 page: P rows of E2M1 pairs, then P rows of an E4M3 byte per 16 values."""
     page, offset = (slot // P).to(tl.int64) * (P * (D // 2 + D // 16)), slot % P
     pairs = tl.load(
         pages + (page + offset * (D // 2))[:, None] + tl.arange(0, D // 2)[None], mask=valid[:, None], other=0
@@ -63,7 +63,7 @@ def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _step(queries, keys, valid, scale_log2, top, total, weighted):
-    """One tile of the online softmax in base 2."""
+    """Add one tile to the online softmax in base 2."""
     scores = tl.dot(queries, tl.trans(keys)) * scale_log2
     scores = tl.where(valid[None, :], scores, -float("inf"))
     new_top = tl.maximum(top, tl.max(scores, 1))
@@ -77,7 +77,7 @@ def _step(queries, keys, valid, scale_log2, top, total, weighted):
 
 @triton.jit
 def _finish(weighted, total, top, sink):
-    """BF16 result of a softmax whose denominator also holds the sink."""
+    """Return the BF16 result of a softmax whose denominator also holds the sink."""
     base = tl.where(top == -float("inf"), 0.0, top)
     total += tl.exp2(sink * LOG2_E - base)
     return (weighted / tl.where(total == 0.0, 1.0, total)[:, None]).to(tl.bfloat16)
@@ -169,7 +169,7 @@ def run(q, kv8_pages, kv4_pages, indices8, indices4, length8, length4, attn_sink
 
 
 def splits_for(tokens, slots):
-    """Shares of a token: as many as keep the multiprocessors busy, none larger than it must be."""
+    """Choose the shares per token: as many as keep the multiprocessors busy, none larger than it must be."""
     tiles = slots // BLOCK_SLOTS
     return triton.cdiv(tiles, triton.cdiv(tiles, max(1, PROGRAMS // tokens)))
 

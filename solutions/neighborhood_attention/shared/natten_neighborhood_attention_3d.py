@@ -19,7 +19,7 @@ BLACKWELL = {"backend": "blackwell-fna"}
 
 
 def run(q, k, v):
-    """q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
+    """Attend q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
     return prepare(q, k, v)()
 
 

@@ -2,7 +2,7 @@
 
 Call path: LTX2VideoVaeNeighborhoodAttention.forward in
 sglang.multimodal_gen.runtime.models.decoders.ltx_2_5_diffusion_decoder, between `project_qkv` and `to_out`:
-NATTEN's na3d if it is installed, otherwise compiled FlexAttention with the engine's block mask, built once a
+NATTEN's na3d if it is installed, otherwise compiled FlexAttention with the engine's block mask, built once per
 grid (in `prepare`, as the decoder does at the start of a stage; its cost is quadratic in the grid).
 Boundary: the whole definition. Adaptations: the output contiguous; Inductor compiles in this process, and
 tqdm starts no thread, so that nothing outlives the call.
@@ -17,7 +17,7 @@ from .constants import WINDOW
 
 
 def run(q, k, v):
-    """q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
+    """Attend q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
     return prepare(q, k, v)()
 
 

@@ -1,4 +1,4 @@
-"""Neighborhood attention through torch's scaled_dot_product_attention, a box of queries at a time.
+"""Neighborhood attention through torch's scaled_dot_product_attention, one box of queries at a time.
 
 Boundary: the whole definition. Adaptations: the keys that a box of queries sees lie in one larger box, cut
 out in every launch, with a mask of the windows made in `prepare` (it depends on the shape alone).
@@ -15,7 +15,7 @@ TILE = (4, 8, 8)
 
 
 def run(q, k, v):
-    """q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
+    """Attend q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
     return prepare(q, k, v)()
 
 
@@ -39,7 +39,7 @@ def prepare(q, k, v):
 
 
 def axis_tiles(length, window, tile, device):
-    """[(queries, the keys they see together, visible [queries, keys])] along one axis."""
+    """List (queries, the keys they see together, visible [queries, keys]) along one axis."""
     positions = torch.arange(length, device=device)
     starts = (positions - window // 2).clamp(0, length - window)[:, None]
     visible = (positions >= starts) & (positions < starts + window)

@@ -26,46 +26,29 @@ TILE = (2, 4, 8)
 
 @triton.jit
 def _load_block(rows, INTERPRET: tl.constexpr):
-    """A block of rows; the interpreter has no bfloat16 products, so it gets float32."""
+    """Load a block of rows; the interpreter has no bfloat16 products, so it gets float32."""
     block = tl.load(rows)
     return block.to(tl.float32) if INTERPRET else block
 
 
 @triton.jit
 def _window_bits(position, low, length, WINDOW: tl.constexpr, SHIFT: tl.constexpr):
-    """Bits of the window of `position` in a box that starts at `low`: bit SHIFT + i for key low + i."""
+    """Set the bits of the window of `position` in a box that starts at `low`: bit SHIFT + i for key low + i."""
     start = tl.minimum(tl.maximum(position - WINDOW // 2, 0), length - WINDOW)
     return ((1 << WINDOW) - 1) << (start - low + SHIFT)
 
 
 @triton.jit
 def _neighborhood(
-    q,
-    k,
-    v,
-    bits,
-    o,
-    T,
-    Y,
-    X,
-    tiles_y,
-    tiles_x,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    WT: tl.constexpr,
-    WY: tl.constexpr,
-    WX: tl.constexpr,
-    QT: tl.constexpr,
-    QY: tl.constexpr,
-    QX: tl.constexpr,
-    KT: tl.constexpr,
-    KY: tl.constexpr,
-    KX: tl.constexpr,
-    WORDS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
-    """One box of QT * QY * QX queries of one head; its keys lie in a box of KT * KY * KX."""
+    q, k, v, bits, o,
+    T, Y, X, tiles_y, tiles_x,  # the grid, and its boxes of queries along Y and X
+    H: tl.constexpr, D: tl.constexpr,
+    WT: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr,  # window
+    QT: tl.constexpr, QY: tl.constexpr, QX: tl.constexpr,  # box of queries
+    KT: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr,  # box of keys
+    WORDS: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """Attend one box of QT * QY * QX queries of one head; its keys lie in a box of KT * KY * KX."""
     tile, head, sample = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     t0, y0, x0 = tile // (tiles_y * tiles_x) * QT, tile // tiles_x % tiles_y * QY, tile % tiles_x * QX
     low_t = tl.minimum(tl.maximum(t0 - WT // 2, 0), T - KT)
@@ -114,12 +97,12 @@ def _neighborhood(
 
 
 def run(q, k, v):
-    """q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
+    """Attend q, k, v bfloat16 [B, T, Y, X, H, D] -> o bfloat16 of the same shape."""
     return prepare(q, k, v)()
 
 
 def key_words(box, device):
-    """-> int32 [words, keys of the box, padded to blocks]; padding has bit 31, which no window covers."""
+    """Make int32 [words, keys of the box, padded to blocks]; padding has bit 31, which no window covers."""
     KT, KY, KX = box
     n = torch.arange(-(-KT * KY * KX // BLOCK_N) * BLOCK_N, device=device)
     t, y, x = n // (KY * KX), n // KX % KY, n % KX

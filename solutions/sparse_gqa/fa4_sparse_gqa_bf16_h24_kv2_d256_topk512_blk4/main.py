@@ -3,7 +3,7 @@ values.
 
 Boundary: the whole definition. A row becomes a sequence of one query and at most 2051 keys, gathered in
 PyTorch into packed buffers with the visible tokens in front; the lengths give cu_seqlens_k. The gather writes
-4.2 MB a row, so rows are taken in groups. sm_90 and sm_100 share this call; sm_100: not run here.
+4.2 MB per row, so rows are taken in groups. sm_90 and sm_100 share this call; sm_100: not run here.
 Run on an H200 (torch 2.14.1): passes its starter workloads and the larger captured ones. With values of
 standard deviation 5 rows of few keys missed the bound.
 """
@@ -16,7 +16,7 @@ ROWS = 256
 
 
 def run(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale):
-    """Inputs as in the definition -> output bfloat16 [num_tokens, 24, 256]."""
+    """Return output bfloat16 [num_tokens, 24, 256]. Inputs as in the definition."""
     return prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale)()
 
 
@@ -58,7 +58,7 @@ def prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, que
 
 
 def visible_tokens(block_ids, query_pos):
-    """Token positions a row sees, the tail first: int64 [rows, topk * 4 + 3], negative where none."""
+    """List the token positions a row sees, the tail first: int64 [rows, topk * 4 + 3], negative where none."""
     lane = torch.arange(BLOCK_SIZE, device=block_ids.device)
     seen = query_pos[:, None].long() + 1
     tail = seen // BLOCK_SIZE * BLOCK_SIZE + lane[:-1]

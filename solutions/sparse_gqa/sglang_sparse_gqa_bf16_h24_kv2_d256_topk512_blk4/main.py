@@ -1,7 +1,7 @@
 """SGLang 0.5.23's sparse attention of Qwen 3.8 Flash-Next behind an adapter (module
 `qwen_sparse_attn_backend`).
 
-Engine calls: prefill `sparse_gqa_paged_prefill_triton`, which reads the pool in place; decode (one row a
+Engine calls: prefill `sparse_gqa_paged_prefill_triton`, which reads the pool in place; decode (one row per
 sequence) `qwen_sparse_fa2_cu_seqlens_triton` and `qwen_sparse_kv_extraction_compact_triton`, which gather the
 selected keys and values, then FlashAttention-4's `flash_attn_varlen_func`: on sm_90 what
 `QwenSparseAttnBackend.forward_decode` does. On sm_100 the engine calls TRT-LLM paged attention in decode
@@ -29,7 +29,7 @@ MAX_DECODE_ROWS = 512  # a row's gathered keys and values are 4.2 MB
 
 
 def run(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale):
-    """Inputs as in the definition -> output bfloat16 [num_tokens, 24, 256]."""
+    """Return output bfloat16 [num_tokens, 24, 256]. Inputs as in the definition."""
     return prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale)()
 
 
@@ -53,7 +53,7 @@ def prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, que
 
 
 def slots_of(tokens, pages, page_size):
-    """Pool slots of token positions [rows, n], int32, -1 where the position is; pages [rows, max_pages]."""
+    """Find pool slots of token positions [rows, n], int32, -1 where the position is; pages [rows, max_pages]."""
     seen = tokens.clamp(min=0)
     slots = pages.gather(1, (seen // page_size).long()) * page_size + seen % page_size
     return torch.where(tokens >= 0, slots, -1)

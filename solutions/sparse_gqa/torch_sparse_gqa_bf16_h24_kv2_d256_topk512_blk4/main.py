@@ -14,7 +14,7 @@ ROWS = 32
 
 
 def run(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale):
-    """Inputs as in the definition -> output bfloat16 [num_tokens, 24, 256]."""
+    """Return output bfloat16 [num_tokens, 24, 256]. Inputs as in the definition."""
     return prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale)()
 
 

@@ -1,6 +1,6 @@
 """Grouped-query attention over selected four-token blocks and the tail, gathered from pages, in Triton.
 
-`resolve` turns a row's block ids into slots of the flat cache, seen tokens in front. `attend`, a program a
+`resolve` turns a row's block ids into slots of the flat cache, seen tokens in front. `attend`, a program per
 row, key/value head and range of slots, runs 12 query heads, padded to 16, against gathered keys and values.
 Few rows: the slots of a row are split over programs, and `join` merges their partial results.
 
@@ -26,18 +26,11 @@ LOG2E = 1.4426950408889634
 
 @triton.jit
 def resolve(
-    block_ids,
-    page_table,
-    query_seq,
-    query_pos,
-    slots,
-    counts,
-    max_pages,
-    page_size,
-    width,
-    TOPK: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-):
+    block_ids, page_table, query_seq, query_pos,
+    slots, counts,  # written
+    max_pages, page_size, width,
+    TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
     """Program (row): slots [rows, width] of the tokens it sees, in front, and counts [rows] of them."""
     row = tl.program_id(0).to(tl.int64)
     seen = tl.load(query_pos + row) + 1
@@ -60,24 +53,12 @@ def resolve(
 
 @triton.jit
 def attend(
-    q,
-    k_cache,
-    v_cache,
-    slots,
-    counts,
-    scale,
-    output,
-    sums,
-    width,
-    split_width,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    TOKENS: tl.constexpr,
-    SPLIT: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k_cache, v_cache, slots, counts, scale,
+    output, sums,  # written
+    width, split_width,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, SIZE: tl.constexpr,
+    TOKENS: tl.constexpr, SPLIT: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (row, key/value head, split of split_width slots). scale is in base 2.
 
     Unsplit: output [rows, heads, SIZE] bfloat16. SPLIT: output [splits, rows, heads, SIZE] float32,
@@ -146,12 +127,12 @@ def join(partial, sums, output, splits, SIZE: tl.constexpr, SPLITS: tl.constexpr
 
 
 def run(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale):
-    """Inputs as in the definition -> output bfloat16 [num_tokens, 24, 256]."""
+    """Return output bfloat16 [num_tokens, 24, 256]. Inputs as in the definition."""
     return prepare(q, k_cache, v_cache, block_ids, page_table, seq_lens, query_seq, query_pos, sm_scale)()
 
 
 def split_sizes(programs, width):
-    """(splits, slots of a split), so that few `programs` (rows * key/value heads) still fill the machine."""
+    """Choose (splits, slots per split): few `programs` (rows * key/value heads) still fill the machine."""
     splits = min(triton.cdiv(width, MIN_SPLIT), max(1, WANTED_PROGRAMS // programs))
     split_width = triton.cdiv(triton.cdiv(width, splits), TOKENS) * TOKENS
     return triton.cdiv(width, split_width), split_width

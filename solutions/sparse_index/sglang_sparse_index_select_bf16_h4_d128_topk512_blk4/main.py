@@ -1,6 +1,6 @@
 """SGLang 0.5.23's index selection of Qwen 3.8 Flash-Next behind an adapter (module `qsa_indexer`).
 
-Engine calls: decode (one row a sequence, page size 8, 16, 32 or 64) `qsa_mqa_decode`, otherwise
+Engine calls: decode (one row per sequence, page size 8, 16, 32 or 64) `qsa_mqa_decode`, otherwise
 `qsa_mqa_prefill_relative` over packed keys, both TileLang on a GPU; then `fast_topk`, a CUDA kernel compiled
 on first use. Boundary: the whole definition. Adaptations: pages are gathered into packed keys in PyTorch; -1
 pages read page 0, whose scores lie past every length; the engine leaves the order of ids open, so they are
@@ -19,7 +19,7 @@ MAX_SCORE_BYTES = 2**27  # the engine's own limit for a chunk of prefill rows
 
 
 def run(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
-    """Inputs as in the definition -> block_ids int32 [num_tokens, 512]."""
+    """Return block_ids int32 [num_tokens, 512]. Inputs as in the definition."""
     return prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos)()
 
 

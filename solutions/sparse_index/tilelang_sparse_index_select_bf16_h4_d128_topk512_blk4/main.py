@@ -1,7 +1,7 @@
 """TileLang scoring, exact-threshold top-512, Triton compaction; rows that see at most 512 blocks take no
 score.
 
-Scoring: SGLang 0.5.23's maintained TileLang kernels (TileLang 0.1.12), `qsa_mqa_decode` for one row a
+Scoring: SGLang 0.5.23's maintained TileLang kernels (TileLang 0.1.12), `qsa_mqa_decode` for one row per
 sequence and `qsa_mqa_prefill_relative` otherwise. Threshold: the 512th largest value of a row by torch.topk.
 Compaction: all blocks above it and, from the lowest id on, as many equal ones as are missing, written in
 increasing id by a prefix sum.
@@ -25,7 +25,7 @@ CHUNK = 4096
 
 @triton.jit
 def count_above(scores, limit, visible, CHUNK: tl.constexpr):
-    """How many of the first `visible` scores are above limit."""
+    """Count the first `visible` scores above limit."""
     found = visible * 0
     for start in range(0, visible, CHUNK):
         block = start + tl.arange(0, CHUNK)
@@ -62,7 +62,7 @@ def compact(scores, limits, visible, block_ids, width, TOPK: tl.constexpr, CHUNK
 
 
 def run(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
-    """Inputs as in the definition -> block_ids int32 [num_tokens, 512]."""
+    """Return block_ids int32 [num_tokens, 512]. Inputs as in the definition."""
     return prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos)()
 
 

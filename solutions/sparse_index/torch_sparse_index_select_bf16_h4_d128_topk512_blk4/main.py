@@ -15,7 +15,7 @@ ROWS = 8  # a row gathers all keys of its sequence: 16384 blocks * 128 * 8 B = 1
 
 
 def run(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
-    """Inputs as in the definition -> block_ids int32 [num_tokens, 512]."""
+    """Return block_ids int32 [num_tokens, 512]. Inputs as in the definition."""
     return prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos)()
 
 
@@ -41,7 +41,7 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
 
 
 def _scores(queries, k_index_cache, pages, head_dim):
-    """[rows, heads, head_dim] against the keys of each row's pages [rows, pages]: float32 [rows, blocks]."""
+    """Score [rows, heads, head_dim] against the keys of each row's pages [rows, pages]: float32 [rows, blocks]."""
     keys = k_index_cache[pages.long().clamp(min=0)].flatten(1, 2).double()
     products = torch.relu(torch.einsum("rhd,rnd->rhn", queries.double(), keys))
     return (products.sum(dim=1) / math.sqrt(head_dim)).float()

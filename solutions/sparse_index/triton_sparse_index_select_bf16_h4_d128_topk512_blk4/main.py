@@ -1,14 +1,14 @@
 """Exact index selection in Triton: scores by tensor cores, then two thresholds in place of a sort.
 
-1. `score_tile` (many rows a sequence) or `score_row` (few) writes approximate scores and, of each group of
+1. `score_tile` (many rows per sequence) or `score_row` (few) writes approximate scores and, of each group of
    columns, the highest. Rows that see at most 512 blocks are not scored.
-2. `select`, one program a row: the 512th highest group bounds the 512th score from below; blocks above that
+2. `select`, one program per row: the 512th highest group bounds the 512th score from below; blocks above that
    bound are listed in increasing id; bisection over the order-preserving integer bits finds the 512th score
    of the list. Blocks within MARGIN of it are scored again exactly, as the reference does (float64, rounded
    to float32), wherever they could change the set; a second bisection and a count of ties then give the
    answer, already in increasing id.
 
-The margin is some times the worst error of float32 accumulation over 128 products. A row that lists more
+The margin is several times the worst error of float32 accumulation over 128 products. A row that lists more
 blocks than fit a program (many equal scores) bisects over memory instead, slower and as exact. Boundary: the
 whole definition. Needs torch and Triton alone.
 Validated in Triton's interpreter on CPU.
@@ -24,9 +24,9 @@ import triton.language as tl
 
 TOPK, BLOCK_SIZE = 512, 4
 MIN_ROWS = 16  # rows of the smallest tensor-core tile
-# Rows and columns of a tile, tiles of a program one after another, warps, stages; from a sweep on an H200.
+# Rows and columns per tile, consecutive tiles per program, warps, stages; from a sweep on an H200.
 TILE = (64, 64, 16, 4, 3)
-ROW = (MIN_ROWS, 128, 4, 4, 3)  # the same with one row a program, its heads padded; no sweep
+ROW = (MIN_ROWS, 128, 4, 4, 3)  # the same with one row per program, its heads padded; no sweep
 SELECT_WARPS, CHUNK, LISTED, AGAIN = 8, 4096, 2048, 64
 MAX_SCORE_BYTES = 2**29  # rows are scored in chunks below this
 MARGIN = 2.0**-16  # of the row's highest score
@@ -34,14 +34,14 @@ MARGIN = 2.0**-16  # of the row's highest score
 
 @triton.jit
 def key_rows(page_table, sequence, columns, seen, max_pages, page_size):
-    """Row of the flat key cache that holds each block of a sequence, 0 where not `seen`."""
+    """Find the row of the flat key cache that holds each block of a sequence, 0 where not `seen`."""
     page = tl.load(page_table + sequence * max_pages + columns // page_size, mask=seen, other=0)
     return page.to(tl.int64) * page_size + columns % page_size
 
 
 @triton.jit
 def head_rows(q, row, mine, head, HEADS: tl.constexpr, SIZE: tl.constexpr, INTERPRET: tl.constexpr):
-    """Queries of one head of some rows, zero where not `mine`."""
+    """Load the queries of one head of some rows, zero where not `mine`."""
     at = (row.to(tl.int64) * HEADS + head)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
     queries = tl.load(q + at, mask=mine[:, None], other=0.0)
     if INTERPRET:
@@ -51,31 +51,13 @@ def head_rows(q, row, mine, head, HEADS: tl.constexpr, SIZE: tl.constexpr, INTER
 
 @triton.jit
 def score_tile(
-    q,
-    k,
-    page_table,
-    query_seq,
-    query_pos,
-    scores,
-    groups,
-    first_row,
-    last_row,
-    max_pages,
-    page_size,
-    width,
-    group_width,
-    scale,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    TOPK: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STEPS: tl.constexpr,
-    GROUP: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
-    """Program (span of STEPS * COLUMNS columns, tile of ROWS rows), one sequence of the tile after another.
+    q, k, page_table, query_seq, query_pos,
+    scores, groups,  # written
+    first_row, last_row, max_pages, page_size, width, group_width, scale,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, GROUP: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
+    """Program (span of STEPS * COLUMNS columns, tile of ROWS rows), the sequences of the tile consecutively.
 
     The four heads stay apart, so that their sum needs no exchange between threads.
     """
@@ -120,30 +102,12 @@ def score_tile(
 
 @triton.jit
 def score_row(
-    q,
-    k,
-    page_table,
-    query_seq,
-    query_pos,
-    scores,
-    groups,
-    first_row,
-    last_row,
-    max_pages,
-    page_size,
-    width,
-    group_width,
-    scale,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    TOPK: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STEPS: tl.constexpr,
-    GROUP: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k, page_table, query_seq, query_pos,
+    scores, groups,  # written
+    first_row, last_row, max_pages, page_size, width, group_width, scale,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr, GROUP: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Program (span of STEPS * COLUMNS columns, row); ROWS: the heads, padded."""
     local = tl.program_id(1).to(tl.int64)
     row = first_row + local
@@ -173,13 +137,13 @@ def score_row(
 
 @triton.jit
 def bits(x):
-    """Integers in the order of the float32 x, which are >= 0, or -1 for nothing."""
+    """Map the float32 x >= 0 to integers in the same order; -1 stands for nothing."""
     return tl.where(x < 0.0, -1, x.to(tl.int32, bitcast=True))
 
 
 @triton.jit
 def nth_highest(keys, count: tl.constexpr):
-    """The largest integer t >= 0 with `count` keys >= t; 0 where there are fewer keys."""
+    """Find the largest integer t >= 0 with `count` keys >= t; 0 where there are fewer keys."""
     low = tl.max(keys, axis=0) * 0
     high = tl.maximum(tl.max(keys, axis=0), 0)
     while low < high:
@@ -191,8 +155,22 @@ def nth_highest(keys, count: tl.constexpr):
 
 
 @triton.jit
+def list_blocks(scores, listed, visible, bound, CHUNK: tl.constexpr):
+    """List the visible blocks with a score of at least `bound` in increasing id; return their number."""
+    count = visible * 0
+    for start in range(0, visible, CHUNK):
+        block = start + tl.arange(0, CHUNK)
+        score = tl.load(scores + block, mask=block < visible, other=-1.0)
+        take = (block < visible) & (score >= bound)
+        at = count + tl.cumsum(take.to(tl.int32), axis=0) - 1
+        tl.store(listed + at, block, mask=take)
+        count += tl.sum(take.to(tl.int32), axis=0)
+    return count
+
+
+@triton.jit
 def listed_bits(scores, listed, start, count, CHUNK: tl.constexpr):
-    """Bits of the scores of listed blocks start .. start + CHUNK - 1, -1 past the end of the list."""
+    """Load the bits of the scores of listed blocks start .. start + CHUNK - 1, -1 past the end of the list."""
     slot = start + tl.arange(0, CHUNK)
     block = tl.load(listed + slot, mask=slot < count, other=0)
     return bits(tl.load(scores + block, mask=slot < count, other=-1.0))
@@ -200,7 +178,7 @@ def listed_bits(scores, listed, start, count, CHUNK: tl.constexpr):
 
 @triton.jit
 def count_above(scores, listed, count, limit, CHUNK: tl.constexpr):
-    """How many listed blocks have bits >= limit."""
+    """Count the listed blocks with bits >= limit."""
     found = limit * 0
     for start in range(0, count, CHUNK):
         keys = listed_bits(scores, listed, start, count, CHUNK)
@@ -210,7 +188,7 @@ def count_above(scores, listed, count, limit, CHUNK: tl.constexpr):
 
 @triton.jit
 def threshold(scores, listed, count, highest, TOPK: tl.constexpr, LISTED: tl.constexpr):
-    """Bits of the TOPK-th highest listed score."""
+    """Find the bits of the TOPK-th highest listed score."""
     if count <= LISTED:
         found = nth_highest(listed_bits(scores, listed, 0, count, LISTED), TOPK)
     else:
@@ -226,22 +204,10 @@ def threshold(scores, listed, count, highest, TOPK: tl.constexpr, LISTED: tl.con
 
 @triton.jit
 def score_again(
-    q,
-    k,
-    page_table,
-    sequence,
-    scores,
-    listed,
-    count,
-    low,
-    high,
-    max_pages,
-    page_size,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    AGAIN: tl.constexpr,
-):
-    """Exact scores, in place, of the listed blocks whose score lies between low and high."""
+    q, k, page_table, sequence, scores, listed, count, low, high, max_pages, page_size,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """Score exactly, in place, the listed blocks whose score lies between low and high."""
     channel = tl.arange(0, SIZE)
     for start in range(0, count, AGAIN):
         slot = start + tl.arange(0, AGAIN)
@@ -263,32 +229,13 @@ def score_again(
 
 @triton.jit
 def select(
-    q,
-    k,
-    page_table,
-    query_seq,
-    query_pos,
-    scores,
-    groups,
-    listed,
-    block_ids,
-    first_row,
-    max_pages,
-    page_size,
-    width,
-    group_width,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    TOPK: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr,
-    GROUPS: tl.constexpr,
-    CHUNK: tl.constexpr,
-    LISTED: tl.constexpr,
-    AGAIN: tl.constexpr,
-    MARGIN: tl.constexpr,
-):
+    q, k, page_table, query_seq, query_pos,
+    scores, groups, listed, block_ids,  # listed is workspace, block_ids the result
+    first_row, max_pages, page_size, width, group_width,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, TOPK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    CHUNK: tl.constexpr, LISTED: tl.constexpr, AGAIN: tl.constexpr, MARGIN: tl.constexpr,
+):  # fmt: skip
     """Program (row). scores, groups and listed hold the rows from first_row on; listed is workspace."""
     local = tl.program_id(0).to(tl.int64)
     row = first_row + local
@@ -308,14 +255,7 @@ def select(
     best = tl.load(groups + local * group_width + place, mask=written, other=-1.0)
     top = tl.max(best, axis=0)
     bound = nth_highest(bits(best), TOPK).to(tl.float32, bitcast=True) - 2.0 * MARGIN * top
-    count = visible * 0
-    for start in range(0, visible, CHUNK):
-        block = start + tl.arange(0, CHUNK)
-        score = tl.load(scores + block, mask=block < visible, other=-1.0)
-        take = (block < visible) & (score >= bound)
-        at = count + tl.cumsum(take.to(tl.int32), axis=0) - 1
-        tl.store(listed + at, block, mask=take)
-        count += tl.sum(take.to(tl.int32), axis=0)
+    count = list_blocks(scores, listed, visible, bound, CHUNK)
     tl.debug_barrier()
 
     highest = bits(top)
@@ -345,7 +285,7 @@ def select(
 
 
 def run(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
-    """Inputs as in the definition -> block_ids int32 [num_tokens, 512]."""
+    """Return block_ids int32 [num_tokens, 512]. Inputs as in the definition."""
     return prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos)()
 
 
@@ -356,6 +296,8 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
     score, (tile_rows, columns, steps, warps, stages) = (score_row, ROW) if few else (score_tile, TILE)
     width = triton.cdiv(max_pages * page_size, columns) * columns
     group = 4 if width <= 16384 else 16
+    inputs = q_index, k_index_cache, page_table, query_seq, query_pos
+    sizes = max_pages, page_size, width, width // group
     chunk_rows = max(128, MAX_SCORE_BYTES // (4 * width) // 128 * 128)
     shared = {"HEADS": heads, "SIZE": size, "TOPK": TOPK, "BLOCK_SIZE": BLOCK_SIZE, "COLUMNS": columns, "GROUP": group}
     scoring = shared | {
@@ -384,40 +326,8 @@ def prepare(q_index, k_index_cache, page_table, seq_lens, query_seq, query_pos):
             here = min(chunk_rows, rows - first)
             if width > TOPK:
                 grid = (triton.cdiv(width, steps * columns), here if few else triton.cdiv(here, tile_rows))
-                score[grid](
-                    q_index,
-                    k_index_cache,
-                    page_table,
-                    query_seq,
-                    query_pos,
-                    scores,
-                    groups,
-                    first,
-                    first + here,
-                    max_pages,
-                    page_size,
-                    width,
-                    width // group,
-                    1.0 / math.sqrt(size),
-                    **scoring,
-                )
-            select[(here,)](
-                q_index,
-                k_index_cache,
-                page_table,
-                query_seq,
-                query_pos,
-                scores,
-                groups,
-                listed,
-                block_ids,
-                first,
-                max_pages,
-                page_size,
-                width,
-                width // group,
-                **selecting,
-            )
+                score[grid](*inputs, scores, groups, first, first + here, *sizes, 1.0 / math.sqrt(size), **scoring)
+            select[(here,)](*inputs, scores, groups, listed, block_ids, first, *sizes, **selecting)
         return block_ids
 
     return launch

@@ -6,7 +6,7 @@ Run on an H200 (torch 2.14.1): passes its starter workloads and the larger captu
 
 import torch
 
-ROWS = 64  # query rows a step: with 640 slots their gathered float32 keys are 80 MiB
+ROWS = 64  # query rows per step: with 640 slots their gathered float32 keys are 80 MiB
 
 
 def run(q, kv, indices, topk_length, attn_sink, sm_scale):
