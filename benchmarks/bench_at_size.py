@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,36 +145,22 @@ def memory_bytes() -> int:
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--tree", action="append", choices=TREES, help="tree to grow; may be repeated (default: both)")
-    result.add_argument(
-        "--share",
-        action="append",
-        type=float,
-        metavar="X",
-        help="share of the workloads; may be repeated (default: 0.25, 0.5, 1)",
+    add, names = result.add_argument, list(tools(Path(), Path(), Path()))
+    add("--tree", action="append", choices=TREES, help="tree to grow; repeatable (default: both)")
+    add(
+        "--share", action="append", type=float, metavar="X", help="of the workloads; repeatable (default: 0.25, 0.5, 1)"
     )
-    result.add_argument(
-        "--tool",
-        action="append",
-        choices=tools(Path(), Path(), Path()),
-        help="measure this only; may be repeated (default: all)",
-    )
-    result.add_argument("--rows", type=float, default=1.0, metavar="X", help="scale the tensors (default: 1)")
-    result.add_argument(
-        "--scratch",
-        type=Path,
-        default=Path(tempfile.gettempdir()),
-        metavar="DIR",
-        help="where the trees are built (default: the system's folder for temporary files)",
-    )
-    result.add_argument(
-        "--output",
-        type=Path,
-        default=SUMMARY,
-        metavar="FILE",
-        help="the figures (default: results/summaries/tool_at_size.json)",
-    )
+    add("--tool", action="append", choices=names, help="measure this only; repeatable (default: all)")
+    add("--rows", type=float, default=1.0, metavar="X", help="scale the tensors (default: 1)")
+    add_folders(add, "the figures")
     return result
+
+
+def add_folders(add: Callable[..., Any], what: str) -> None:
+    """Add --scratch and --output, the options of every benchmark that writes to SUMMARY."""
+    scratch = Path(tempfile.gettempdir())
+    add("--scratch", type=Path, default=scratch, metavar="DIR", help=f"where the trees are built (default: {scratch})")
+    add("--output", type=Path, default=SUMMARY, metavar="FILE", help=f"{what} (default: {SUMMARY.name})")
 
 
 def main() -> None:

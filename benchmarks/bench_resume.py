@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_at_size import SUMMARY, script
+from bench_at_size import add_folders, script
 from generated_tree import REPOSITORY, capture_run, copy_contracts
 from inference_kernels.core.files import LEFTOVER, read_object, write_json
 from inference_kernels.core.hashing import sha256_file
@@ -109,22 +109,10 @@ def trials(folder: Path, size: int, stops: int) -> list[dict]:
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--bytes", type=float, default=2e9, help="size of the imported run (default: 2e9)")
-    result.add_argument("--stops", type=int, default=8, help="times each command is stopped (default: 8)")
-    result.add_argument(
-        "--scratch",
-        type=Path,
-        default=Path(tempfile.gettempdir()),
-        metavar="DIR",
-        help="where it is built (default: the system's folder for temporary files)",
-    )
-    result.add_argument(
-        "--output",
-        type=Path,
-        default=SUMMARY,
-        metavar="FILE",
-        help="file to add to (default: results/summaries/tool_at_size.json)",
-    )
+    add = result.add_argument
+    add("--bytes", type=float, default=2e9, help="size of the imported run (default: 2e9)")
+    add("--stops", type=int, default=8, help="times each command is stopped (default: 8)")
+    add_folders(add, "file to add to")
     return result
 
 

@@ -37,11 +37,11 @@ def run_main(main: Callable[[], int]) -> None:
     except ModuleNotFoundError as error:
         code = fail(missing_package(error.name or str(error)).line())
     except BrokenPipeError:
-        # The reader (head, less) has gone; keep the interpreter from writing to it again at exit.
+        # The reader (head, less) has gone; the interpreter must not write to it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        remedy = OS_REMEDIES.get(error.errno, "see the system's message")
+        remedy = OS_REMEDIES.get(error.errno or 0, "see the system's message")
         place = error.filename2 or error.filename or "input/output"
         code = fail(f"{place}: {error.strerror or error}; {remedy}")
     except KeyboardInterrupt:
@@ -50,7 +50,7 @@ def run_main(main: Callable[[], int]) -> None:
 
 
 def positive(text: str) -> int:
-    """An option's whole number of at least 1."""
+    """Parse an option's whole number of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
@@ -58,12 +58,13 @@ def positive(text: str) -> int:
 
 
 def fail(message: str, code: int = 2) -> int:
+    """Write an error line and return the exit code."""
     sys.stderr.write(f"error: {message}\n")
     return code
 
 
 def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") -> Iterator[Item]:
-    """Pass `items` through, with a bar on a terminal; quiet when stderr is piped or tqdm is absent."""
+    """Pass `items` through with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return iter(items)
     from tqdm import tqdm
@@ -72,7 +73,7 @@ def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") 
 
 
 def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
-    """Rows as aligned columns; numbers to the right."""
+    """Print rows as aligned columns, numbers to the right."""
     text = [{name: str(row.get(name, "")) for name in columns} for row in rows]
     widths = {name: max([len(name)] + [len(row[name]) for row in text]) for name in columns}
     numeric = {name for name in columns if all(isinstance(row.get(name), (int, float)) for row in rows)}
@@ -87,5 +88,5 @@ def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The machine-readable result: one line, last on stdout."""
+    """Print the machine-readable result: one line, last on stdout."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False))

@@ -148,21 +148,6 @@ def missing_works(root: Path) -> list[SchemaError]:
     ]
 
 
-def missing_packages(root: Path) -> list[SchemaError]:
-    """Report each pinned package whose licence is not listed for that version."""
-    listed = {_release(row) for row in read_packages(root)}
-    return [
-        SchemaError(
-            expected=f"the licence of {name} {version}",
-            found="none",
-            where=where,
-            remedy="run: python scripts/collect_licences.py",
-        )
-        for name, version, where in pinned_packages(root)
-        if (name, version) not in listed
-    ]
-
-
 def work_rows(works: list[dict[str, Any]]) -> list[list[str]]:
     """Write the rows of works: name, kind, version, use, licence, where it was read, link to the notice."""
     rows, keys = [], ("name", "kind", "version", "use", "licence", "read_in")
@@ -280,11 +265,11 @@ def merged_rows(rows: list[dict[str, str]], root: Path) -> list[dict[str, str]]:
     """Add to `rows` the rows listed in `root` of pinned packages that `rows` lacks."""
     pinned = {(name, version) for name, version, _ in pinned_packages(root)}
     listed = read_packages(root) if (root / PACKAGES).exists() else []
-    kept = {(row["name"], row["version"]): row for row in listed if _release(row) in pinned}
+    kept = {(row["name"], row["version"]): row for row in listed if release_of(row) in pinned}
     merged = kept | {(row["name"], row["version"]): row for row in rows}
     return [merged[key] for key in sorted(merged)]
 
 
-def _release(row: dict[str, str]) -> tuple[str, str]:
+def release_of(row: dict[str, str]) -> tuple[str, str]:
     """Take a row's name and its version without the local part (`+cpu`), as requirements pin them."""
     return row["name"], row["version"].split("+")[0]
