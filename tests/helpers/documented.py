@@ -10,7 +10,7 @@ DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`((?:python|make|bash) [^`]+)`")
 # Programs of the documents that are not this repository's; any other name fails in the shell.
-STRANGERS = ("cat", "cp", "git", "hf", "mkdir", "pip", "rm", "tar")
+STRANGERS = ("cat", "cp", "git", "hf", "mkdir", "pip", "rm", "rsync", "tar")
 OURS = ("python", "make", "bash")
 # A new folder, such as that of a clone, is not there: the stubs made nothing.
 BUILTINS = "cd() { :; }; source() { :; }\n"

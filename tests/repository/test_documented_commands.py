@@ -13,7 +13,7 @@ from inference_kernels.pages.cli import actions, parser_of, subcommands
 READ_ONLY = ("check_workload_inputs.py",)
 IDS = [path.relative_to(REPOSITORY).as_posix() for path in DOCUMENTS]
 # Shell scripts; True if their first argument is a verb that they must know.
-SHELL_SCRIPTS = {"scripts/run_gpu_capture.sh": True, "scripts/run_gpu_benchmarks.sh": False}
+SHELL_SCRIPTS = {"scripts/run_gpu_benchmarks.sh": False}
 REPRODUCE = REPOSITORY / "docs" / "reproduce.md"
 
 

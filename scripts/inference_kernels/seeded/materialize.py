@@ -1,4 +1,4 @@
-"""Seeded weights too large for git: rewritten bit for bit from the recipes in the capture records."""
+"""Rewrite seeded weights too large for git, bit for bit, from the recipes in the capture records."""
 
 import hashlib
 from collections.abc import Iterator
@@ -43,12 +43,13 @@ class Generated:
 
 
 def recipe_file(recipe: Recipe | ByteRecipe) -> Iterator[bytes]:
-    """The content of the one-tensor file that `recipe` describes, in pieces."""
+    """Yield the content of the one-tensor file that `recipe` describes."""
     yield tensor_file_header(recipe.dtype, recipe.shape)
     yield from storage_chunks(recipe)
 
 
 def recipe_digest(recipe: Recipe | ByteRecipe) -> str:
+    """Hash the file that `recipe` describes (SHA-256)."""
     digest = hashlib.sha256()
     for piece in recipe_file(recipe):
         digest.update(piece)
@@ -56,7 +57,7 @@ def recipe_digest(recipe: Recipe | ByteRecipe) -> str:
 
 
 def generated_files(root: Path, only: str | None = None) -> list[Generated]:
-    """Every generated file that the workloads below `root` (or of one definition) read, once each."""
+    """List every generated file that the workloads below `root` (or of one definition) read, once each."""
     require_dataset(root)
     if only:
         load_definition(root, only)
@@ -86,7 +87,7 @@ def _input_path(workload: dict, name: str) -> str:
 
 
 def run_generated_files(run: Path) -> list[Generated]:
-    """What the calls of a capture run read and a recipe rewrites, once each, with the run's own paths."""
+    """List what the calls of a capture run read and a recipe rewrites, once each, by the run's own paths."""
     found: dict[str, Generated] = {}
     for path in sorted((run / "calls").glob("*.json")):
         call = read_json(path)
@@ -100,7 +101,7 @@ def run_generated_files(run: Path) -> list[Generated]:
 def materialize(root: Path, files: list[Generated]) -> Iterator[tuple[Generated, bool]]:
     """Write each file that is absent or damaged; yield it and whether it was written.
 
-    What a killed run left of a file is removed before the file is written again.
+    Leftovers of a killed run are removed before a file is written again.
     TensorFileError if a recipe gives other bytes than the file's name says; nothing is written then.
     """
     for item in files:

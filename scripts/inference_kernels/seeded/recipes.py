@@ -1,4 +1,4 @@
-"""Bit-exact seeded weights: the same recipe gives the same bytes on every machine and library version.
+"""Make seeded weights bit for bit: a recipe gives the same bytes on every machine and library version.
 
 Only integer arithmetic, one exact float32 conversion and one rounding are used, no transcendental function.
 The words come from Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) by way
@@ -16,12 +16,8 @@ from inference_kernels.core.errors import DatasetError
 if TYPE_CHECKING:
     import numpy as np
 
-
-if TYPE_CHECKING:
-    import numpy as np
-
 GENERATOR = "philox-uniform-sum-v1"
-# Four 16-bit lanes a word, 0..65535 each: their sum less its mean lies in -131070..131070 (18 bits).
+# Four 16-bit lanes per word, 0..65535 each: their sum less its mean lies in -131070..131070 (18 bits).
 LANE_SUM_MEAN = 2 * 65535
 LANE_SUM_STD = math.sqrt((2**32 - 1) / 3)
 # 131070 * 64 < 2**23, so the product is exact in a float32's 24 bits; the shift changes the exponent only.
@@ -30,6 +26,10 @@ MAX_SHIFT = 100
 WORDS_PER_COUNTER = 4
 CHUNK_WORDS = 2**18
 ITEM_BYTES = {"bfloat16": 2, "float32": 4}
+BYTE_GENERATOR = "philox-byte-table-v1"
+FORMATS = ("e2m1x2", "e4m3", "e8m0")
+BYTES_PER_COUNTER = 32
+CHUNK_BYTES = 2**21
 
 
 class RecipeError(DatasetError):
@@ -81,7 +81,7 @@ class Recipe:
         return self.elements * ITEM_BYTES[self.dtype]
 
     def std(self) -> float:
-        """Standard deviation of the values before rounding; their mean is 0."""
+        """Return the standard deviation of the values before rounding; their mean is 0."""
         return LANE_SUM_STD * self.multiplier * 2.0**-self.shift
 
     def to_json(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...], d
 
 
 def stream_key(seed: int, tensor: str) -> "np.ndarray":
-    """The Philox key: the first 16 bytes of SHA-256 of `seed:tensor`, as two little-endian words."""
+    """Return the Philox key: the first 16 bytes of SHA-256 of `seed:tensor`, as two little-endian words."""
     import numpy as np
 
     digest = hashlib.sha256(f"{seed}:{tensor}".encode()).digest()
@@ -128,7 +128,7 @@ def stream_key(seed: int, tensor: str) -> "np.ndarray":
 
 
 def exact_values(recipe: Recipe, start: int, count: int) -> "np.ndarray":
-    """Elements `start..start+count` before rounding, as exact float32; any range, made on its own."""
+    """Return elements `start..start+count` before rounding, as exact float32; any range can be made on its own."""
     import numpy as np
 
     first, skip = divmod(start, WORDS_PER_COUNTER)
@@ -143,7 +143,7 @@ def exact_values(recipe: Recipe, start: int, count: int) -> "np.ndarray":
 
 
 def round_to_bfloat16(values: "np.ndarray") -> "np.ndarray":
-    """Finite float32 values as bfloat16 bit patterns (uint16), rounded to nearest, ties to even."""
+    """Round finite float32 values to bfloat16 bit patterns (uint16), to nearest, ties to even."""
     import numpy as np
 
     bits = values.view(np.uint32)
@@ -152,7 +152,7 @@ def round_to_bfloat16(values: "np.ndarray") -> "np.ndarray":
 
 
 def recipe_chunks(recipe: Recipe, chunk_words: int = CHUNK_WORDS) -> Iterator[bytes]:
-    """The tensor's storage bytes (little-endian, row-major) in pieces; memory stays at a few chunks."""
+    """Yield the tensor's storage bytes (little-endian, row-major); memory stays at a few chunks."""
     for start in range(0, recipe.elements, chunk_words):
         values = exact_values(recipe, start, min(chunk_words, recipe.elements - start))
         if recipe.dtype == "bfloat16":
@@ -161,31 +161,14 @@ def recipe_chunks(recipe: Recipe, chunk_words: int = CHUNK_WORDS) -> Iterator[by
             yield values.astype("<f4").tobytes()
 
 
-def recipe_bytes(recipe: Recipe) -> bytes:
-    """All storage bytes at once, `recipe.nbytes` of them."""
-    return b"".join(recipe_chunks(recipe))
-
-
 def gives_bytes(recipe: Recipe, data: bytes) -> bool:
-    """Whether `data` are exactly the recipe's storage bytes; compared chunk by chunk."""
+    """Tell whether `data` are exactly the recipe's storage bytes; compare chunk by chunk."""
     view, start = memoryview(data), 0
     for chunk in recipe_chunks(recipe):
         if view[start : start + len(chunk)] != chunk:
             return False
         start += len(chunk)
     return start == len(view)
-
-
-BYTE_GENERATOR = "philox-byte-table-v1"
-
-
-FORMATS = ("e2m1x2", "e4m3", "e8m0")
-
-
-BYTES_PER_COUNTER = 32
-
-
-CHUNK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
@@ -237,7 +220,7 @@ class ByteRecipe:
 
 
 def recipe_from_json(value: dict[str, Any]) -> Recipe | ByteRecipe:
-    """The recipe of a JSON object, by its generator; RecipeError for unknown or missing keys or values."""
+    """Read the recipe of a JSON object, by its generator; RecipeError for unknown or missing keys or values."""
     generator = value.get("generator") if isinstance(value, dict) else None
     if generator != BYTE_GENERATOR:
         return Recipe.from_json(value)
@@ -253,12 +236,12 @@ def recipe_from_json(value: dict[str, Any]) -> Recipe | ByteRecipe:
 
 
 def storage_chunks(recipe: Recipe | ByteRecipe) -> Iterator[bytes]:
-    """The tensor's storage bytes, row-major, in pieces, whatever its generator."""
+    """Yield the tensor's storage bytes, row-major, whatever its generator."""
     return recipe_chunks(recipe) if recipe.generator == GENERATOR else byte_chunks(recipe)
 
 
 def byte_chunks(recipe: ByteRecipe, start: int = 0, count: int | None = None) -> Iterator[bytes]:
-    """Bytes `start .. start + count` (default: to the end) in pieces; memory stays at a few chunks."""
+    """Yield bytes `start .. start + count` (default: to the end); memory stays at a few chunks."""
     end = recipe.nbytes if count is None else start + count
     table = byte_table(recipe)
     for first in range(start, end, CHUNK_BYTES):
@@ -276,7 +259,7 @@ def _uniform_bytes(recipe: ByteRecipe, start: int, count: int) -> "np.ndarray":
 
 
 def byte_table(recipe: ByteRecipe) -> "np.ndarray":
-    """uint8 [256]: the stored byte of each uniform byte."""
+    """Return uint8 [256]: the stored byte of each uniform byte."""
     import numpy as np
 
     if recipe.format == "e4m3":
@@ -287,7 +270,7 @@ def byte_table(recipe: ByteRecipe) -> "np.ndarray":
 
 
 def e4m3_code(numerator: int) -> int:
-    """The E4M3FN code nearest to numerator / 128, ties to even; numerator odd, magnitude 1..255."""
+    """Return the E4M3FN code nearest to numerator / 128, ties to even; numerator odd, magnitude 1..255."""
     magnitude, sign = abs(numerator), 0x80 if numerator < 0 else 0
     if magnitude == 1:
         return sign | 4  # 2**-7 is subnormal: four units of 2**-9

@@ -1,9 +1,9 @@
-"""A run travels without its seeded weights and is complete again after they are rewritten."""
+"""A run copied without its seeded weights is complete again after they are rewritten."""
 
 import json
+import shutil
 import subprocess
 import sys
-import tarfile
 
 import pytest
 import torch
@@ -12,16 +12,16 @@ from helpers.llm_toys import Toy
 from helpers.seeded_bytes import recipe_bytes
 from inference_kernels.capture.importer import read_run
 from inference_kernels.capture.run import files_below
-from inference_kernels.core.files import read_json
 from inference_kernels.models.deepseek.checkpoint import deepseek_checkpoint
 from inference_kernels.models.deepseek.hooks import DeepseekHooks
 from inference_kernels.models.deepseek.spec import ROUTER
+from inference_kernels.seeded.materialize import run_generated_files
 from models.test_llm_deepseek_hooks import router_inputs, router_pass
 
 
 @pytest.fixture
-def packed(tmp_path, repository):
-    """A finished run with one router call whose weight has a recipe, and the parts it was packed into."""
+def run(tmp_path, repository):
+    """A finished run with one router call whose weight has a recipe."""
     (gate,) = [
         weight
         for component in deepseek_checkpoint("deepseek41").components
@@ -47,36 +47,14 @@ def packed(tmp_path, repository):
     toy.run.finish_case("case", [], 0.0)
     assert [result.status for result in toy.validated()] == ["pass"]
     toy.run.complete()
-    done = subprocess.run(
-        [
-            sys.executable,
-            repository / "scripts" / "pack_capture.py",
-            f"name={toy.run.root}",
-            "--output",
-            tmp_path / "parts",
-            "--part-bytes",
-            "20000",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return toy.run.root, tmp_path / "parts", json.loads(done.stdout)
+    return toy.run.root
 
 
-def test_a_packed_run_is_completed_from_its_recipes(packed, tmp_path, repository):
-    run, parts, report = packed
-    assert report["left_out"] == 1 and len(report["parts"]) > 1
-    assert all((parts / name).stat().st_size <= 20000 for name in report["parts"])
-    whole = tmp_path / "whole.tar.gz"
-    whole.write_bytes(b"".join((parts / name).read_bytes() for name in report["parts"]))
-    with tarfile.open(whole) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(tmp_path / "there")
-    there = tmp_path / "there" / "name"
-    assert set(files_below(run)) - set(files_below(there)) == {
-        read_json(path)["workload"]["inputs"]["weight"]["path"] for path in (run / "calls").iterdir()
-    }
+def test_a_copied_run_is_completed_from_its_recipes(run, tmp_path, repository):
+    there = tmp_path / "there"
+    shutil.copytree(run, there)
+    (generated,) = run_generated_files(there)
+    (there / str(generated.blob)).unlink()
     command = [sys.executable, repository / "scripts" / "materialize_seeded.py", "--run", there]
     for written in (1, 0):
         done = subprocess.run(command, capture_output=True, text=True)
@@ -85,8 +63,7 @@ def test_a_packed_run_is_completed_from_its_recipes(packed, tmp_path, repository
     assert all((run / name).read_bytes() == (there / name).read_bytes() for name in files_below(run))
 
 
-def test_the_complete_run_is_accepted_by_the_importer(packed, repository):
-    run, *_ = packed
+def test_the_complete_run_is_accepted_by_the_importer(run, repository):
     (call,) = read_run(run, repository)
     assert call.record["generated"]["weight"]["tensor"] == "layers.1.ffn.gate.weight"
     assert call.record["replay"]["passed"]
