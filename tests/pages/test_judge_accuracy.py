@@ -1,81 +1,143 @@
-"""The page of the judge's own accuracy: its figures from runs whose figures are known."""
+"""docs/judge.md and the command behind it: how duels are summed up, what the page shows, what a host without GPU gets.
 
-import json
+All figures here are made up.
+"""
+
+import importlib.util
 import math
+import os
+import subprocess
+import sys
 
+import pytest
+
+from helpers import judge_toy
+from inference_kernels.core.files import write_json
+from inference_kernels.core.solutions import find_solutions
+from inference_kernels.core.tasks import read_task
+from inference_kernels.judge.judge import Judge, JudgeOptions
+from inference_kernels.judge.verdicts import CannotJudge
 from inference_kernels.pages.judge import SUMMARY, judge_page
 
+SECONDS = {"start": 0.5, "first_calls": 1.0, "kernels": 0.25, "overhead": 0.75, "total": 2.5}
 
-def run(difference: float, percent: float, means: list[float], first: str) -> dict:
+
+@pytest.fixture(scope="module")
+def script(repository):
+    """The command as a module."""
+    sys.path.insert(0, str(repository / "benchmarks"))
+    spec = importlib.util.spec_from_file_location("judge_accuracy", repository / "benchmarks" / "judge_accuracy.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(repository / "benchmarks"))
+
+
+def record(microseconds: float, workload: str = "w0", **changes) -> dict:
     return {
-        "kernels": [{"kernel": "copy", "CUPTI us": 2.0, "difference us": difference, "percent": percent}],
-        "state": "alone",
-        "duels": [{"solution": "s", "first": first, "geometric_means": means}],
+        "definition": "gemm",
+        "workload": workload,
+        "status": "pass",
+        "detail": "",
+        "axes": {"M": 1},
+        "group_axis": "M",
+        "timed": "launch",
+        "timing": {"launch": {"median_us": microseconds}},
+        "seconds": dict(SECONDS),
+    } | changes
+
+
+def made_up(script) -> dict:
+    """A summary of two kernels and two solutions."""
+    duels = [[(record(10.0), record(11.0))], [(record(11.0), record(10.0))]]
+    launch = script.summed_up("toy_launch", duels, [4.0, 6.0])
+    return {
+        "command": "python benchmarks/judge_accuracy.py --duels 2",
+        "date": "2001-02-03",
+        "seconds": 12,
+        "device": "Toy GPU",
+        "driver": "1",
+        "cuda": "2",
+        "torch": "3",
+        "triton": "4",
+        "launch_overhead_us": 1.25,
+        "kernels": [script.kernel_row("tiny", 2.5, 2.0), script.kernel_row("huge", 98.0, 100.0)],
+        "self_duels": [launch, launch | {"solution": "toy_call", "timed": "call", "worst_duel": 0.75}],
     }
 
 
-def page(tmp_path, rows: list[dict]) -> str:
-    found = {
-        "what": "One host.",
-        "bench_judge": {
-            "command": "c",
-            "note": "n.",
-            "runs": [
-                run(0.25, 12.5, [1.0, 1.21], "baseline"),
-                run(-0.75, -37.5, [0.5, 1.0], "candidate"),
-                run(0.5, 25.0, [], "baseline"),
-            ],
-        },
-        "processes": {
-            "command": "c",
-            "note": "n",
-            "rows": [{"shape": [64, 32, 16], "timer": "events", "mean us": 3.25}],
-        },
-        "two_hosts": {"command": "c", "note": "n", "rows": [{"what": "launches", "pairs": 3}]},
-        "eager_calls": {
-            "command": "c",
-            "note": "n",
-            "rows": [{"host": "a host", "calls on end": 5, "CPU": "any", "solution": "s", "ratios": [0.5, 1.0, 1.25]}],
-        },
-        "turns": {
-            "command": "c",
-            "note": "n",
-            "rows": [
-                {
-                    "host": "a host",
-                    "solution": "s",
-                    "calls on end": 5,
-                    "CPU": "one",
-                    "ratios of medians": [math.exp(0.03), math.exp(-0.04)],
-                    "medians of ratios": [],
-                }
-            ],
-        },
-        "dev": {"command": "c", "note": "n", "seconds": {"gemm": 24.5}},
-        "corpus": {"command": "c", "note": "n", "tests": 5, "passed": 4, "of these": {"tricks": 4, "others": 1}},
-    }
-    path = tmp_path / SUMMARY
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(found))
-    return judge_page(tmp_path, rows, "b.jsonl")
+def test_duels_are_summed_up(script):
+    found = script.summed_up("s", [[(record(10.0), record(11.0))], [(record(10.0), record(10.0))]], [3.0, 5.0])
+    assert found["ratios"] == [1.1, 1.0] and found["worst_duel"] == 1.1
+    assert found["geometric_mean"] == round(math.sqrt(1.1), 4)
+    assert found["workloads"] == [{"workload": "w0", "axes": {"M": 1}, "median_us": 10.0, "worst_ratio": 1.1}]
+    assert found["seconds"] == SECONDS | {"largest": 2.5, "duel": 4.0}
+    assert found["one_duel_resolves_percent"] == round(100 * (1.1 ** math.sqrt(2) - 1), 2)
+    assert found["ten_duels_resolve_percent"] == round(100 * (1.1 ** math.sqrt(0.2) - 1), 2)
 
 
-def test_figures_of_the_page(tmp_path):
-    cases = [{"status": "pass", "overhead_s": seconds} for seconds in (1.0, 2.0, 3.0)]
-    cases += [{"status": "mismatch", "overhead_s": 9.0}, {"status": "pass"}]
-    text = page(
-        tmp_path,
-        [
-            {"definition": "gemm", "cases": cases[:2]},
-            {"definition": "gemm", "cases": cases[2:]},
-            {"definition": "older", "cases": [{"status": "pass"}]},
-        ],
+def test_a_workload_far_from_one_shows_although_the_duel_averages_it_out(script):
+    pairs = [(record(10.0), record(8.0)), (record(8.0, "w1"), record(10.0, "w1"))]
+    found = script.summed_up("s", [pairs], [1.0])
+    assert found["ratios"] == [1.0] and [row["worst_ratio"] for row in found["workloads"]] == [0.8, 1.25]
+
+
+def test_a_failing_side_fails_the_command(script):
+    failed = record(10.0, status="mismatch", detail="no")
+    with pytest.raises(CannotJudge, match="s, workload w0: expected a solution that passes; found mismatch: no"):
+        script.summed_up("s", [[(record(10.0), failed)]], [1.0])
+
+
+def test_records_of_a_real_duel_are_summed_up(script, tmp_path):
+    root = judge_toy.judge_root(tmp_path, (24,), iterations=3, timed="launch")
+    with Judge(JudgeOptions(root, memory_gib=1)) as judge:
+        found = script.self_duels(judge, "toy_torch", 1)
+    seconds = found["seconds"]
+    assert len(found["ratios"]) == 1 and found["timed"] == "launch" and seconds["largest"] <= 2 * seconds["duel"]
+    assert all(seconds[part] > 0 for part in SECONDS)
+    assert sum(seconds[part] for part in SECONDS if part != "total") == pytest.approx(seconds["total"], abs=0.005)
+
+
+def test_figures_of_the_page(script, tmp_path):
+    write_json(tmp_path / SUMMARY, made_up(script))
+    page = judge_page(tmp_path)
+    for text in (
+        "on 2001-02-03 in 12 s: Toy GPU, driver 1, torch 3, Triton 4, CUDA 2.",
+        "(1.25 us here)",
+        "They agree within 0.50 us below 20 us and within 2.0 % from 20 us.",
+        "| tiny | 2.50 | 2.00 | 0.50 | 25.00 |",
+        "| huge | 98.00 | 100.00 | -2.00 | -2.00 |",
+        "Launches differ from themselves by up to 10.0% in a single duel and by up to 0.0% in the mean",
+        "Eager calls differ from themselves by up to 25.0%",
+        "| `toy_launch` | launch | 10.5 | 1.0000 | 1.1000 | 1.1000 | 21.0 | 6.2 |",
+        "| `toy_launch` | 1 | 0.50 | 1.00 | 0.25 | 0.75 | 2.50 | 2.50 | 5.00 |",
+        "(8 records)",
+        "The judge adds\n0.75 s; the slowest record took 2.5 s.",
+    ):
+        assert text in page, text
+    assert page.count("python benchmarks/judge_accuracy.py --duels 2") == 4
+
+
+def test_the_command_is_recorded_without_paths(script):
+    parse = script.parser().parse_args
+    assert script.command_line(parse(["--output", "/somewhere"])) == "python benchmarks/judge_accuracy.py"
+    options = parse(["--duels", "3", "--solution", "a", "--solution", "b"])
+    assert script.command_line(options).endswith("judge_accuracy.py --duels 3 --solution a --solution b")
+
+
+def test_default_solutions_are_committed_and_have_dev_workloads(script, repository):
+    for name in script.SOLUTIONS:
+        solution = find_solutions(repository, name, None)[0]
+        assert read_task(repository, solution["definition"]).dev
+
+
+def test_without_a_gpu_one_line_says_so_and_nothing_is_written(repository, tmp_path):
+    done = subprocess.run(
+        [sys.executable, repository / "benchmarks" / "judge_accuracy.py", "--output", tmp_path / "out.json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
-    assert "| copy | 2.0 | 0.25 | -0.75 | 12.50 | -37.50 |" in text
-    assert "| `s` | baseline | 2 | 1.1000 | 1.2100 | alone |" in text
-    assert "| shape | timer | mean us |" in text and "| 64 x 32 x 16 | events | 3.25 |" in text
-    assert "| a host | 5 | any | `s` | 3 | 0.8550 | 0.5000 |" in text
-    assert "| a host | `s` | 5 | one | 3.5 | - |" in text
-    assert "| `s` | candidate | 2 | 0.7071 | 0.5000 | alone |" in text
-    assert "| `gemm` | 3 | 2.00 | 3.00 | 2 |\n| all | 3 | 2.00 | 3.00 | 2 |" in text and "older" not in text
-    assert text.endswith("`c`, n: 4 of 5 passed (4 tricks, 1 others).\n") and "| `gemm` | 24.5 |" in text
+    assert done.returncode == 2 and done.stdout == "" and not list(tmp_path.iterdir())
+    assert done.stderr == "error: judge_accuracy.py: expected a CUDA device; found none; run it on a GPU host\n"
