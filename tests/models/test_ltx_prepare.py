@@ -3,6 +3,7 @@
 import hashlib
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,38 +42,45 @@ class Scheduler:
 """
 
 
-@pytest.fixture
-def plan(tmp_path, monkeypatch):
-    """run(*flags) -> Result of the command; attributes: manifest (to be changed), output, distribution."""
-    distribution, checkout = tmp_path / "distribution", tmp_path / "diffusers"
-    (distribution / "dit").mkdir(parents=True)
-    (distribution / "vae").mkdir()
+def make_distribution(folder: Path) -> dict[str, dict]:
+    """Write the downloaded files; return their sizes and hashes, as the manifest has them."""
+    (folder / "dit").mkdir(parents=True)
+    (folder / "vae").mkdir()
     tokenizer = torch.frombuffer(bytearray(TOKENIZER), dtype=torch.uint8)
-    save_file({"w": torch.ones(3), "tokenizer_json": tokenizer}, distribution / "dit" / "all.safetensors")
-    save_file({"v": torch.ones(2)}, distribution / "vae" / "model.safetensors")
-    (distribution / "LICENSE").write_text("Accept me.\n")
-    (checkout / "scripts").mkdir(parents=True)
-    (checkout / "scripts" / "convert_ltx2_to_diffusers.py").write_text(CONVERTER)
-    (checkout / "src" / "diffusers").mkdir(parents=True)
-    (checkout / "src" / "diffusers" / "__init__.py").write_text(PACKAGE)
+    save_file({"w": torch.ones(3), "tokenizer_json": tokenizer}, folder / "dit" / "all.safetensors")
+    save_file({"v": torch.ones(2)}, folder / "vae" / "model.safetensors")
+    (folder / "LICENSE").write_text("Accept me.\n")
+    contents = {
+        name: (folder / name).read_bytes() for name in ("dit/all.safetensors", "vae/model.safetensors", "LICENSE")
+    }
+    return {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in contents.items()}
+
+
+def make_checkout(folder: Path) -> str:
+    """Write and commit the miniature converter and package; return the commit."""
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "scripts" / "convert_ltx2_to_diffusers.py").write_text(CONVERTER)
+    (folder / "src" / "diffusers").mkdir(parents=True)
+    (folder / "src" / "diffusers" / "__init__.py").write_text(PACKAGE)
 
     def git(*arguments):
         who = ("-c", "user.name=t", "-c", "user.email=t@t")
         return subprocess.run(
-            ["git", "-C", checkout, *who, *arguments], check=True, capture_output=True, text=True
+            ["git", "-C", folder, *who, *arguments], check=True, capture_output=True, text=True
         ).stdout.strip()
 
     for arguments in (("init", "-q"), ("add", "."), ("commit", "-qm", "converter")):
         git(*arguments)
-    monkeypatch.setattr(prepare, "CONVERTER_COMMIT", git("rev-parse", "HEAD"))
+    return git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """run(*flags) -> Result of the command; attributes: manifest (to be changed), output, distribution."""
+    distribution, checkout = tmp_path / "distribution", tmp_path / "diffusers"
+    files = make_distribution(distribution)
+    monkeypatch.setattr(prepare, "CONVERTER_COMMIT", make_checkout(checkout))
     monkeypatch.chdir(tmp_path)
-    files = {
-        name: {
-            "sha256": hashlib.sha256((distribution / name).read_bytes()).hexdigest(),
-            "size": (distribution / name).stat().st_size,
-        }
-        for name in ("dit/all.safetensors", "vae/model.safetensors", "LICENSE")
-    }
     index = {
         "_class_name": "LTX2Pipeline",
         "transformer": ["diffusers", "Transformer"],

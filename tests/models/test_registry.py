@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from inference_kernels.agentx.published import CONTEXT_LIMITS
 from inference_kernels.core.files import canonical_json
 from inference_kernels.core.layout import REPOSITORY
-from inference_kernels.models.registry import LANGUAGE_KINDS, MEDIA, MODELS, hooks_module, seeded_pipeline
+from inference_kernels.models.registry import LANGUAGE_KINDS, MEDIA, MODELS, find_profile, hooks_module, seeded_pipeline
 from inference_kernels.seeded.checkpoint import recipe_document
 
 # SHA-256 of the recipe file of seed 3 with two blocks: it names every tensor, and captures name its recipes.
@@ -38,6 +39,12 @@ def test_the_recipes_of_a_seeded_checkpoint_stay_as_they_are(kind):
 
 def test_kinds_are_told_apart_by_what_captures_them():
     assert {*LANGUAGE_KINDS, *MEDIA} == MODELS.keys() == RECIPES.keys()
+
+
+def test_the_trace_s_models_are_registered_with_their_contexts():
+    """agentx imports nothing of the models, so it names the two kinds that the published cases belong to."""
+    for kind, limit in CONTEXT_LIMITS.items():
+        assert find_profile(kind, "published").flags["context_length"] == limit
 
 
 def test_the_registry_and_the_plugin_need_no_package():
