@@ -4,7 +4,8 @@
 For each task and each of its dev workloads (all workloads if it names none) these answers must fail: zeros,
 the mean of the reference output, an input of equal shape and dtype, another workload's output (cropped or
 tiled to the shape if necessary), the reference output with two neighbouring rows exchanged. Answers that pass
-are listed with the share of elements that match. Exits 1 only if something could not be measured.
+are listed with the share of elements that match. Exits 1 only if something could not be measured, 2 if the
+judge has no floor for the op_type of a definition.
 """
 
 import argparse
@@ -57,8 +58,11 @@ def main() -> int:
 def discriminate(options: argparse.Namespace, chosen: list[dict], classes: dict) -> tuple[list, dict]:
     from inference_kernels.check.discrimination import measure
     from inference_kernels.core import records
+    from inference_kernels.judge.floor import bound_of
     from inference_kernels.pages import discrimination
 
+    for definition in chosen:
+        bound_of(definition)
     work = progress(chosen, len(chosen), "discriminate", "definition")
     measured = [measure(options.root, item, classes, options.device) for item in work]
     print_table(discrimination.rows(measured), discrimination.COLUMNS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers import judge_toy
 from helpers.toy import NAME, toy_dataset
 from inference_kernels.check import discrimination as tool
 from inference_kernels.check.self_test import self_test
@@ -233,14 +234,18 @@ def test_a_reference_that_depends_on_its_module_fails(root):
     assert result.status == "fail" and result.reason.startswith("y: ") and not result.non_finite
 
 
+def script(root: Path, *arguments: str) -> subprocess.CompletedProcess:
+    path = Path(tool.__file__).parents[2] / "check_tasks.py"
+    return subprocess.run([sys.executable, path, "--root", root, *arguments], capture_output=True, text=True)
+
+
 def run_script(root: Path, *arguments: str) -> tuple[int, dict]:
-    script = Path(tool.__file__).parents[2] / "check_tasks.py"
-    command = [sys.executable, script, "--root", root, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = script(root, *arguments)
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
 def test_command(root, tmp_path):
+    judge_toy.give_floor(root)
     code, totals = run_script(root, "--json", str(tmp_path / "all.json"))
     assert code == 0 and totals["not_told_apart"] == 0 and totals["trials"] == 12
     trials = json.loads((tmp_path / "all.json").read_text())["results"][0]["trials"]
@@ -249,6 +254,11 @@ def test_command(root, tmp_path):
     assert run_script(root)[0] == 1
     assert run_script(root, "--choose-dev")[1] == {"tasks": 1, "changed": 1}
     assert run_script(root, "--self-test")[1]["tested"] == 2
+
+
+def test_a_definition_without_a_floor_is_refused(root):
+    done = script(root)
+    assert done.returncode == 2 and "judge/floor.py" in done.stderr and "found toy" in done.stderr
 
 
 def test_rows_can_be_exchanged_in_every_definition(definition, repository):

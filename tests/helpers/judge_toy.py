@@ -12,6 +12,7 @@ from inference_kernels.judge.bench import Limits
 from inference_kernels.judge.benchmark import benchmark
 from inference_kernels.judge.judge import Judge, JudgeOptions
 
+OP_TYPE = "gdn"
 MOVES = [
     {"name": "sources", "axes": "x.0 count.0", "relabel": "ids", "after_prepare": True},
     {"name": "rows", "axes": "ids.0 y.0", "after_prepare": True},
@@ -57,6 +58,7 @@ def judge_root(
     root = toy.toy_root(path / "dataset")
     toy.captured_run(path / "run", root, rows)
     toy.import_run(path / "run", root)
+    give_floor(root)
     task_file = root / "tasks" / f"{toy.NAME}.json"
     task = json.loads(task_file.read_text()) | {"rearrangements": moves}
     task["timing"] |= {"warmup": 1, "iters": iterations, "trials": trials, "timed": timed}
@@ -65,8 +67,17 @@ def judge_root(
     return root
 
 
+def give_floor(root: Path) -> None:
+    """Move the toy to an op_type whose floor is the bytes of all tensors; the judge knows none of `toy`."""
+    for folder in ("definitions", "workloads"):
+        (root / folder / "toy").rename(root / folder / OP_TYPE)
+    for path in (root / "definitions" / OP_TYPE / f"{toy.NAME}.json", root / "tasks" / f"{toy.NAME}.json"):
+        text = path.read_text().replace('"op_type": "toy"', f'"op_type": "{OP_TYPE}"')
+        path.write_text(text.replace("workloads/toy/", f"workloads/{OP_TYPE}/"))
+
+
 def add_solution(root: Path, value: dict) -> Path:
-    path = root / "solutions" / "toy" / f"{value['name']}.json"
+    path = root / "solutions" / OP_TYPE / f"{value['name']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
     return path

@@ -98,7 +98,7 @@ def test_prepare_is_outside_the_launch_and_inside_the_call(root):
 
 
 def test_a_reference_that_is_not_finite_is_nobodys_fault(root):
-    path = root / "definitions" / "toy" / f"{toy.NAME}.json"
+    path = root / "definitions" / judge_toy.OP_TYPE / f"{toy.NAME}.json"
     value = json.loads(path.read_text())
     value["reference"] = value["reference"].replace("* scale", "* scale / 0.0")
     path.write_text(json.dumps(value))

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from inference_kernels.core.definitions import definition_files
+from inference_kernels.core.errors import SchemaError
 from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.checks import require_no_tails
-from inference_kernels.judge.floor import HOST_PEAKS, READ, Floor, floor_of
+from inference_kernels.judge.floor import BOUNDS, HOST_PEAKS, Floor, bound_of, floor_of
 from inference_kernels.judge.record import fill_record
 from inference_kernels.judge.timing import own_time
 from inference_kernels.judge.verdicts import Rejected
@@ -51,7 +53,7 @@ def ints(*rows: object) -> torch.Tensor:
 def test_what_indices_name_is_read_once():
     half = torch.zeros(9, 1, 8).bfloat16()
     slots = ints([[1, 5, -1, 5]], [[5, 2, 7, 7]])
-    assert READ["sparse_mla"]({"indices": slots, "topk_length": ints(4, 2), "kv": half}) == 3 * 16
+    assert BOUNDS["sparse_mla"].read({"indices": slots, "topk_length": ints(4, 2), "kv": half}) == 3 * 16
     pages = {
         "indices8": ints([4, 4, -1], [6, 4, 2]),
         "length8": ints(3, 2),
@@ -59,13 +61,13 @@ def test_what_indices_name_is_read_once():
         "length4": ints(1, 2),
         "D": 512,
     }
-    assert READ["mixed_mla"](pages) == 2 * 512 + 2 * 256
+    assert BOUNDS["mixed_mla"].read(pages) == 2 * 512 + 2 * 256
     bank = {
         "expert_ids": ints(3, 3, 3, 7),
         "b": torch.zeros(9, 4, 2, dtype=torch.int8),
         "b_scale": torch.zeros(9, 4, 1, dtype=torch.int8),
     }
-    assert READ["grouped_gemm"](bank) == 2 * (8 + 4)
+    assert BOUNDS["grouped_gemm"].read(bank) == 2 * (8 + 4)
 
 
 def test_blocks_and_index_keys_of_each_sequence_are_read_once():
@@ -76,14 +78,38 @@ def test_blocks_and_index_keys_of_each_sequence_are_read_once():
         "k_cache": cache,
         "v_cache": cache,
     }
-    assert READ["sparse_gqa"](rows) == 5 * 4 * 2 * 2 * 16 * 2
+    assert BOUNDS["sparse_gqa"].read(rows) == 5 * 4 * 2 * 2 * 16 * 2
     keys = {
         "query_seq": ints(0, 1, 1),
         "query_pos": ints(2, 8, 12),
         "block_size": 4,
         "k_index_cache": torch.zeros(5, 16, 128).bfloat16(),
     }
-    assert READ["sparse_index"](keys) == 3 * 256
+    assert BOUNDS["sparse_index"].read(keys) == 3 * 256
+
+
+def test_every_input_of_the_gated_delta_rule_is_read(definition):
+    """Its gate b too, though the bank of the grouped GEMM has the same name: 64 bytes at four sequences."""
+    value = definition("gdn_decode_qk4_v8_d128_k_last")
+    batch, heads = {"batch_size": 4, "seq_len": 1}, {"num_q_heads": 4, "num_k_heads": 4, "num_v_heads": 8}
+    axes = batch | heads | {"head_size": 128}
+    inputs = {
+        name: torch.empty([axes[axis] for axis in spec["shape"]], dtype=getattr(torch, spec["dtype"]))
+        for name, spec in value["inputs"].items()
+        if spec["shape"] is not None
+    }
+    floor = floor_of(value, axes, inputs, 0, HOST_PEAKS, 0)
+    gates, heads_alone = 2 * 64, 2 * 32  # a and b; A_log and dt_bias
+    assert floor.bytes == 4 * (4 + 4 + 8) * 128 * 2 + 4 * 8 * 128 * 128 * 4 + gates + heads_alone
+    assert floor.operations == 0 and floor.microseconds == pytest.approx(floor.bytes / 2e6)
+
+
+def test_every_definition_has_a_floor_and_an_unknown_op_type_is_an_error(definition, repository):
+    for path in definition_files(repository):
+        value = definition(path.stem)
+        assert set(bound_of(value).partly) <= set(value["inputs"])
+    with pytest.raises(SchemaError, match="found softmax"):
+        bound_of({"name": "x", "op_type": "softmax"})
 
 
 def test_a_time_below_the_floor_is_impossible():

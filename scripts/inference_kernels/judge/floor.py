@@ -9,34 +9,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inference_kernels.core.definitions import tensor_inputs
+from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import read_json, write_json
+from inference_kernels.core.types import Definition
 
-# A time below this share of the floor is impossible: peaks are measured, and boost clocks vary by less than
-# this.
+if TYPE_CHECKING:
+    import torch
+
+# A time below this share of the floor is impossible: peaks are measured, and boost clocks vary by less than this.
 REJECT_BELOW = 0.7
 # Bounds no host reaches; they only make the rule testable without a GPU.
 HOST_PEAKS = {"bytes_per_second": 2e12, "bf16_flops": 2e14, "fp8_flops": 4e14}
-# Inputs of which a call need not read every byte: READ counts what it must.
-PARTLY_READ = frozenset(
-    {
-        "b",
-        "b_scale",
-        "kv",
-        "k_cache",
-        "v_cache",
-        "k_index_cache",
-        "kv8_pages",
-        "kv4_pages",
-        "page_table",
-        "indices",
-        "indices8",
-        "indices4",
-        "block_ids",
-    }
-)
 
 Names = Mapping[str, Any]
 
@@ -116,28 +102,54 @@ def _read_index_keys(n: Names) -> int:
     return int(seen.scatter_reduce(0, n["query_seq"].long(), blocks, "amax").sum()) * _row_bytes(n["k_index_cache"], 2)
 
 
-READ: dict[str, Callable[[Names], int]] = {
-    "grouped_gemm": _read_experts,
-    "sparse_mla": _read_latents,
-    "mixed_mla": _read_pages,
-    "sparse_gqa": _read_blocks,
-    "sparse_index": _read_index_keys,
+@dataclass(frozen=True)
+class Bound:
+    """What a call of an op_type cannot avoid; the functions take axes and input tensors by name.
+
+    operations: their least number, None where bytes decide; peak: of these operations. partly: inputs of which a call
+    need not read every byte; read: the bytes of those that it must read. All other inputs are read whole.
+    """
+
+    operations: Callable[[Names], float] | None
+    peak: str = "bf16_flops"
+    read: Callable[[Names], int] | None = None
+    partly: tuple[str, ...] = ()
+
+
+def _product(n: Names) -> float:
+    return 2.0 * n["M"] * n["N"] * n["K"]
+
+
+BOUNDS = {
+    "gemm": Bound(_product),
+    "grouped_gemm": Bound(_product, "fp8_flops", _read_experts, ("b", "b_scale")),
+    "expert_router": Bound(lambda n: 2.0 * n["M"] * n["E"] * n["H"]),
+    "dense_attention": Bound(lambda n: 4.0 * n["B"] * n["H"] * n["Nq"] * n["Nk"] * n["D"]),
+    "block_causal_attention": Bound(_causal),
+    "neighborhood_attention": Bound(_neighborhood),
+    "sparse_gqa": Bound(_sparse_gqa, read=_read_blocks, partly=("k_cache", "v_cache", "page_table", "block_ids")),
+    "sparse_index": Bound(
+        lambda n: 2.0 * n["num_heads"] * n["head_dim"] * _seen_blocks(n),
+        read=_read_index_keys,
+        partly=("k_index_cache", "page_table"),
+    ),
+    "sparse_mla": Bound(_sparse_mla, read=_read_latents, partly=("kv", "indices")),
+    "mixed_mla": Bound(_mixed_mla, "fp8_flops", _read_pages, partly=("kv8_pages", "kv4_pages", "indices8", "indices4")),
+    "gdn": Bound(None),  # its state decides
 }
 
 
-# op_type -> (operations from axes and inputs, key of the peak). GDN is bound by its state: bytes decide.
-OPERATIONS: dict[str, tuple[Callable[[Names], float], str]] = {
-    "gemm": (lambda n: 2.0 * n["M"] * n["N"] * n["K"], "bf16_flops"),
-    "grouped_gemm": (lambda n: 2.0 * n["M"] * n["N"] * n["K"], "fp8_flops"),
-    "expert_router": (lambda n: 2.0 * n["M"] * n["E"] * n["H"], "bf16_flops"),
-    "dense_attention": (lambda n: 4.0 * n["B"] * n["H"] * n["Nq"] * n["Nk"] * n["D"], "bf16_flops"),
-    "block_causal_attention": (_causal, "bf16_flops"),
-    "neighborhood_attention": (_neighborhood, "bf16_flops"),
-    "sparse_gqa": (_sparse_gqa, "bf16_flops"),
-    "sparse_index": (lambda n: 2.0 * n["num_heads"] * n["head_dim"] * _seen_blocks(n), "bf16_flops"),
-    "sparse_mla": (_sparse_mla, "bf16_flops"),
-    "mixed_mla": (_mixed_mla, "fp8_flops"),
-}
+def bound_of(definition: Definition) -> Bound:
+    """Return the row of a definition's op_type; SchemaError if there is none."""
+    op_type = definition["op_type"]
+    if op_type not in BOUNDS:
+        raise SchemaError(
+            expected=f"an op_type with a floor: {', '.join(sorted(BOUNDS))}",
+            found=op_type,
+            where=definition["name"],
+            remedy="add its row to BOUNDS in judge/floor.py",
+        )
+    return BOUNDS[op_type]
 
 
 @dataclass(frozen=True)
@@ -153,22 +165,21 @@ class Floor:
 
 
 def floor_of(
-    definition: dict, axes: dict[str, int], inputs: Names, output_bytes: int, peaks: dict[str, float], l2_bytes: int
+    definition: Definition,
+    axes: dict[str, int],
+    inputs: Mapping[str, "torch.Tensor"],
+    output_bytes: int,
+    peaks: Mapping[str, float],
+    l2_bytes: int,
 ) -> Floor:
-    """The floor of one workload; `axes` are all axes, `inputs` the tensors by name."""
-    sizes = {name: inputs[name].numel() * inputs[name].element_size() for name, _ in tensor_inputs(definition)}
-    moved = sum(size for name, size in sizes.items() if not _partly(definition, name))
-    moved += max(0, output_bytes - l2_bytes)
-    names = {**axes, **inputs}
-    moved += READ[definition["op_type"]](names) if definition["op_type"] in READ else 0
-    count, peak = OPERATIONS.get(definition["op_type"], (lambda names: 0.0, "bf16_flops"))
-    operations = count(names)
-    seconds = max(moved / peaks["bytes_per_second"], operations / peaks[peak])
+    """Compute the floor of one workload; `axes` are all axes. SchemaError for an op_type without a bound."""
+    bound, names = bound_of(definition), {**axes, **inputs}
+    moved = max(0, output_bytes - l2_bytes)
+    moved += sum(_row_bytes(inputs[name], 0) for name, _ in tensor_inputs(definition) if name not in bound.partly)
+    moved += bound.read(names) if bound.read else 0
+    operations = bound.operations(names) if bound.operations else 0.0
+    seconds = max(moved / peaks["bytes_per_second"], operations / peaks[bound.peak])
     return Floor(moved, operations, seconds * 1e6)
-
-
-def _partly(definition: dict, name: str) -> bool:
-    return name in PARTLY_READ and definition["op_type"] != "gemm"
 
 
 COPY_BYTES, MATRIX, REPEATS = 2**31, 8192, 8
