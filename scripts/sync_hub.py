@@ -4,7 +4,7 @@
 pull replaces Git LFS pointers of the selected workloads by tensors, each verified by hash; into an empty
 folder it brings the records first, with the starter tensors that a clone has. publish sends what the Hub
 lacks, tensors first and records last. verify compares every file with the Hub's listing. All three resume:
-run the same command again. pull and verify need the standard library only, publish the extra `hub`; a private
+run the same command again. The network needs the extra `hub` (huggingface_hub), --dry-run does not; a private
 repository needs a token (HF_TOKEN, or `hf auth login`).
 """
 
@@ -22,13 +22,13 @@ from inference_kernels.hub.client import DEFAULT_REPOSITORY, check_repository
 
 
 def main() -> int:
-    options = arguments().parse_args()
+    options = parser().parse_args()
     check_repository(options.repository)
     return {"pull": pull, "publish": publish, "verify": verify}[options.action](options)
 
 
-def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     common.add_argument(
@@ -58,25 +58,25 @@ def arguments() -> argparse.ArgumentParser:
         metavar="N",
         help="time limit of a batch, plus one second for each MB (default: 600)",
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{pull,publish,verify}")
+    actions = result.add_subparsers(dest="action", required=True, metavar="{pull,publish,verify}")
     add_pull(actions.add_parser("pull", parents=[common], help="fetch tensors (and into an empty folder, records)"))
     add_publish(actions.add_parser("publish", parents=[common], help="send what the Hub lacks"))
     checked = actions.add_parser("verify", parents=[common], help="compare the checkout with the Hub by hash")
     checked.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
     checked.add_argument("--dry-run", action="store_true", help="count what would be compared; no network")
-    return parser
+    return result
 
 
-def add_pull(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
-    parser.add_argument(
+def add_pull(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--revision", default="main", help="branch, tag or commit (default: main)")
+    action.add_argument(
         "--definition",
         action="append",
         default=[],
         metavar="NAME",
         help="workloads of this definition only; may be repeated",
     )
-    parser.add_argument(
+    action.add_argument(
         "--class",
         action="append",
         default=[],
@@ -84,20 +84,20 @@ def add_pull(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS",
         help="workloads of this class only: published, contest or seeded; may be repeated",
     )
-    parser.add_argument(
+    action.add_argument(
         "--workload", action="append", default=[], metavar="UUID", help="this workload only; may be repeated"
     )
-    parser.add_argument(
+    action.add_argument(
         "--max-bytes",
         type=positive,
         metavar="N",
-        help="fetch whole workloads up to N bytes, smallest first, definitions in turn",
+        help="fetch whole workloads up to N bytes, smallest first, definitions interleaved",
     )
-    parser.add_argument("--dry-run", action="store_true", help="plan from local records and pointers; no network")
+    action.add_argument("--dry-run", action="store_true", help="plan from local records and pointers; no network")
 
 
-def add_publish(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_publish(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
         "--batch-files",
         type=int,
         choices=range(1, 101),
@@ -105,28 +105,28 @@ def add_publish(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="files in one commit at most, 1 to 100 (default: 100)",
     )
-    parser.add_argument(
+    action.add_argument(
         "--batch-bytes",
         type=positive,
         default=5 * 10**9,
         metavar="N",
         help="bytes in one commit at most; a larger file goes alone (default: 5 GB)",
     )
-    parser.add_argument(
+    action.add_argument(
         "--card",
         type=Path,
         metavar="FILE",
         help="also write the dataset card, which is published as README.md, to FILE",
     )
-    parser.add_argument("--dry-run", action="store_true", help="plan the batches and check limits; no network")
+    action.add_argument("--dry-run", action="store_true", help="plan the batches and check limits; no network")
 
 
 def pull(options: argparse.Namespace) -> int:
     from inference_kernels.core.definitions import require_dataset
-    from inference_kernels.hub import pull as hub_pull
-    from inference_kernels.hub.select import Selection
 
-    selection = Selection(tuple(options.definition), tuple(options.classes), tuple(options.workload), options.max_bytes)
+    selection = hub_pull.PullSelection(
+        tuple(options.definition), tuple(options.classes), tuple(options.workload), options.max_bytes
+    )
     state, patience = hub_pull.Checkout(options.root, None), waits(options)
     if options.dry_run:
         require_dataset(options.root)
@@ -150,8 +150,6 @@ def pull(options: argparse.Namespace) -> int:
 
 
 def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> int:
-    from inference_kernels.hub import pull as hub_pull
-
     done = hub_pull.fetch_all(reader, commit, state, fetches, waits(options), tell, options.jobs)
     return sum(1 for _ in progress(done, len(fetches), "pull"))
 
@@ -159,8 +157,6 @@ def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse
 def publish(options: argparse.Namespace) -> int:
     from inference_kernels.core import files
     from inference_kernels.hub import files as hub_files
-    from inference_kernels.hub import verify as hub_verify
-    from inference_kernels.hub.ledger import Ledger
 
     if not options.dry_run:
         writer = hub_publish.open_writer(options.repository)
@@ -179,15 +175,15 @@ def publish(options: argparse.Namespace) -> int:
     _, remote = hub_publish.listing(reader, "main", patience, tell)
     plan = hub_publish.make_plan(found, remote, *limits)
     if not plan.findings.count("error"):
-        hub_publish.send(plan, writer, Ledger(options.root, options.repository), patience, tell)
+        hub_publish.send(plan, writer, hub_publish.Ledger(options.root, options.repository), patience, tell)
         _, remote = hub_publish.listing(reader, "main", patience, tell)
-        hub_verify.compare(found, remote, plan.findings)
+        hub_files.compare(found, remote, plan.findings)
     return finish(plan.findings, plan.summary())
 
 
 def verify(options: argparse.Namespace) -> int:
     from inference_kernels.core.findings import Findings
-    from inference_kernels.hub import verify as hub_verify
+    from inference_kernels.hub import files as hub_files
 
     found, findings = hub_publish.publishable(options.root, options.repository), Findings()
     result: dict[str, Any] = {"files": len(found), "bytes": sum(item.size for item in found)}
@@ -195,7 +191,7 @@ def verify(options: argparse.Namespace) -> int:
         return finish(findings, {"dry_run": True} | result)
     reader = hub_pull.open_reader(options.repository)
     commit, remote = hub_publish.listing(reader, options.revision, waits(options), tell)
-    hub_verify.verify(found, remote, options.jobs, findings)
+    hub_files.verify(found, remote, options.jobs, findings)
     return finish(findings, result | {"commit": commit, "on_the_hub": len(remote)})
 
 

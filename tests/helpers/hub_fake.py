@@ -24,7 +24,7 @@ class Fault:
     """What happens to the next `times` requests whose `METHOD path` matches.
 
     status: answered with these headers. truncate, corrupt: the body ends after half, or has a bit flipped.
-    hang: no answer until the server stops. whole: a range is ignored. late: carried out, but not answered so.
+    hang: no answer until the server stops. late: carried out, but not answered so.
     """
 
     pattern: str
@@ -33,7 +33,6 @@ class Fault:
     truncate: bool = False
     corrupt: bool = False
     hang: bool = False
-    whole: bool = False
     late: bool = False
     times: int = 1
 
@@ -199,8 +198,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404, b"{}", {"X-Error-Code": "EntryNotFound"})
         _, content = tree[match["path"]]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{git_sha1(content)}"'}
-        wanted = "" if self.plan and self.plan.whole else self.headers.get("Range", "")
-        if found := re.fullmatch(r"bytes=(\d+)-", wanted):
+        if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
             start = int(found[1])
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
             return self.answer(206, content[start:], headers)

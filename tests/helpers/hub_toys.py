@@ -1,23 +1,42 @@
-"""Fixtures: a fake Hub and a captured toy checkout."""
+"""Fixtures: a fake Hub and a captured toy checkout; retries that do not wait."""
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import close_session, constants
 
 from helpers.hub_fake import FakeHub, sha256
 from helpers.toy import NAME, add_definition, captured_run, import_run, toy_root
 from inference_kernels.hub.files import local_files
+from inference_kernels.hub.retry import Patience
 
 README = "# Toy\n\nTwo definitions.\n"
 OTHER = "toy_gather_other"
 
 
+class Waits:
+    """A patience that does not wait, and remembers how long it should have."""
+
+    def __init__(self, attempts: int = 4):
+        self.seconds: list[float] = []
+        self.patience = Patience(attempts=attempts, sleep=self.seconds.append)
+        self.told: list[str] = []
+
+
 @pytest.fixture
-def hub() -> Iterator[FakeHub]:
+def hub(monkeypatch) -> Iterator[FakeHub]:
+    """Start a fake Hub and point the library to it, here and in child processes. It has no Xet storage."""
     server = FakeHub()
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+    monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.endpoint + template)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     yield server
+    close_session()  # a later server may get the same port
     server.stop()
 
 

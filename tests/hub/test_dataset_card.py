@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from huggingface_hub import DatasetCard
 
 from helpers.commands import SCRIPTS, command
 from inference_kernels.core.records import read_captures
-from inference_kernels.hub.card import card_errors, parse, split_card
 from inference_kernels.hub.files import is_published
 
 REPOSITORY = SCRIPTS.parent
@@ -22,18 +22,11 @@ def card(tmp_path_factory):
 
 
 def test_front_matter_follows_the_data(card):
-    assert card_errors(card) == []
-    fields = parse(split_card(card)[0])
+    fields = DatasetCard(card).data.to_dict()
     classes = {record["class"] for record in read_captures(REPOSITORY)}
     assert {tag for tag in fields["tags"] if tag.startswith("class-")} == {f"class-{name}" for name in classes}
     assert (fields["license"] == "apache-2.0") == (classes == {"seeded"})
     assert fields["size_categories"] == ["n<1K"] or len(read_captures(REPOSITORY)) >= 1000
-
-
-def test_yaml_reads_the_front_matter(card):
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    front, _ = split_card(card)
-    assert yaml.safe_load(front) == parse(front) | {"viewer": False}
 
 
 def test_links_lead_to_published_files(card):

@@ -8,18 +8,8 @@ import pytest
 
 from helpers.commands import command, process, require_one_line
 from helpers.hub_fake import REPOSITORY, Fault
-from helpers.hub_plain import PlainWriter, reader
 from helpers.hub_toys import OTHER, as_pointers, captured, checkout, hub, published  # noqa: F401
-from inference_kernels.hub import publish, pull
 from inference_kernels.hub.files import is_published
-
-
-@pytest.fixture
-def online(hub, monkeypatch):
-    """The command's clients talk to the fake; batches run in processes of their own, as always."""
-    monkeypatch.setattr(pull, "open_reader", lambda repository: reader(hub.endpoint))
-    monkeypatch.setattr(publish, "open_writer", lambda repository: PlainWriter(hub.endpoint))
-    return hub
 
 
 def sync(action, root, *options):
@@ -56,10 +46,10 @@ def test_publishing_without_the_package_says_what_to_install(checkout, without_p
     require_one_line(sync("publish", checkout), "huggingface_hub", "[hub]")
 
 
-def test_publish_verify_pull(checkout, online, tmp_path):
+def test_publish_verify_pull(checkout, hub, tmp_path):
     result = sync("publish", checkout, "--batch-files", 5)
     assert result.code == 0 and result.summary["errors"] == 0, result.out
-    assert len(result.summary["commits"]) == result.summary["batches"] == len(online.orders)
+    assert len(result.summary["commits"]) == result.summary["batches"] == len(hub.orders)
     result = sync("verify", checkout)
     assert result.code == 0 and result.summary["warnings"] == 0, result.out
     root = tmp_path / "new"
@@ -73,18 +63,18 @@ def test_publish_verify_pull(checkout, online, tmp_path):
     assert sync("pull", root).summary["tensors_fetched"] == 0
 
 
-def test_verify_names_every_kind_of_difference(checkout, online):
-    published(online, checkout)
+def test_verify_names_every_kind_of_difference(checkout, hub):
+    published(hub, checkout)
     tensors = sorted((checkout / "blob" / "workloads").rglob("*.safetensors"))
     content = tensors[0].read_bytes()
     tensors[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     task = next((checkout / "tasks").glob("*.json"))
     task.write_text(task.read_text().replace('"', "'", 1))  # of the same size
     other = tensors[1].relative_to(checkout).as_posix()
-    online.put(
+    hub.put(
         {"tasks/more.json": b"{}", "blob/starter/x": b"1", ".gitignore": b"", other: bytes(tensors[1].stat().st_size)}
     )
-    del online.tree["captures.jsonl"]
+    del hub.tree["captures.jsonl"]
     result = sync("verify", checkout)
     assert result.code == 1
     assert {line.split()[1].rstrip(":") for line in result.errors()} == {
@@ -100,12 +90,12 @@ def test_verify_names_every_kind_of_difference(checkout, online):
     }
 
 
-def test_a_busy_hub_ends_in_one_line(checkout, online):
-    online.faults = [Fault("GET .*/revision/", 503, times=9)]
+def test_a_busy_hub_ends_in_one_line(checkout, hub):
+    hub.faults = [Fault("GET .*/revision/", 503, times=9)]
     require_one_line(sync("verify", checkout, "--attempts", 1), "503", "again")
 
 
-def test_wrong_arguments_are_one_line(checkout, online):
+def test_wrong_arguments_are_one_line(checkout, hub):
     require_one_line(command("sync_hub.py", "verify", "--root", checkout, "--repository", "nowhere"), "owner/name")
     require_one_line(sync("pull", checkout / "docs", "--dry-run"), "definitions/")
 

@@ -7,46 +7,40 @@ from functools import partial
 import pytest
 
 from helpers.hub_fake import REPOSITORY, Fault, sha256
-from helpers.hub_plain import PlainWriter, Waits, here, reader
-from helpers.hub_toys import as_pointers, captured, checkout, hub, pointer, write  # noqa: F401
+from helpers.hub_toys import Waits, as_pointers, captured, checkout, hub, pointer, write  # noqa: F401
 from inference_kernels.core.errors import PointerError, TensorFileError
 from inference_kernels.core.findings import Findings
 from inference_kernels.hub import publish as hub_publish
-from inference_kernels.hub import verify
-from inference_kernels.hub.client import HubBusy, HubError, RemoteFile
-from inference_kernels.hub.files import LocalFile, check_limits, damaged, local_files, stage
-from inference_kernels.hub.ledger import Ledger
+from inference_kernels.hub.client import HubBusy, HubError, HubReader, RemoteFile
+from inference_kernels.hub.files import LocalFile, check_limits, compare, damaged, local_files, stage
+from inference_kernels.hub.publish import Ledger
 from inference_kernels.hub.retry import Patience, run_limited
+from inference_kernels.hub.writer import HubWriter
 
 
-def real_writer(endpoint: str, monkeypatch):
-    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
-    from huggingface_hub import constants
-
-    from inference_kernels.hub.writer import HuggingFaceWriter
-
-    # The fake has no Xet storage; older versions read a commit's address relative to the global endpoint.
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    return HuggingFaceWriter(REPOSITORY, endpoint)
+def here(step, limit_s, where):
+    """Run a step without a process of its own."""
+    return step()
 
 
-@pytest.fixture(params=["plain", "huggingface_hub"])
-def writer(request, hub, monkeypatch):
-    return PlainWriter(hub.endpoint) if request.param == "plain" else real_writer(hub.endpoint, monkeypatch)
-
-
-def publish(root, hub, writer, waits=None, batch_files=100, limited=here):
+def publish(root, hub, waits=None, batch_files=100, limited=here):
     """What `sync_hub.py publish` does, batches in this process; the plan."""
     waits = waits or Waits()
     files = hub_publish.publishable(root, REPOSITORY)
-    source = reader(hub.endpoint)
+    source = HubReader(REPOSITORY, hub.endpoint)
     _, remote = hub_publish.listing(source, "main", waits.patience, waits.told.append)
     plan = hub_publish.make_plan(files, remote, batch_files)
     if not plan.findings.count("error"):
-        hub_publish.send(plan, writer, Ledger(root, REPOSITORY), waits.patience, waits.told.append, limited)
+        hub_publish.send(
+            plan,
+            HubWriter(REPOSITORY, hub.endpoint),
+            Ledger(root, REPOSITORY),
+            waits.patience,
+            waits.told.append,
+            limited,
+        )
         _, remote = hub_publish.listing(source, "main", waits.patience, waits.told.append)
-        verify.compare(files, remote, plan.findings)
+        compare(files, remote, plan.findings)
     return plan
 
 
@@ -54,8 +48,8 @@ def sent_paths(hub) -> list[str]:
     return [path for order in hub.orders for path in order]
 
 
-def test_everything_arrives_tensors_first_records_last(checkout, hub, writer):
-    plan = publish(checkout, hub, writer, batch_files=5)
+def test_everything_arrives_tensors_first_records_last(checkout, hub):
+    plan = publish(checkout, hub, batch_files=5)
     assert not plan.findings.items
     paths = sent_paths(hub)
     assert sorted(paths) == sorted(item.path for item in plan.files) and len(set(paths)) == len(paths)
@@ -67,25 +61,25 @@ def test_everything_arrives_tensors_first_records_last(checkout, hub, writer):
         assert hub.tree[item.path][1] == content, item.path
 
 
-def test_identical_objects_at_several_paths_are_sent_once(checkout, hub, writer):
+def test_identical_objects_at_several_paths_are_sent_once(checkout, hub):
     tensors = [item for item in local_files(checkout) if item.path.startswith("blob/")]
     assert len({item.sha256 for item in tensors}) < len(tensors)
-    publish(checkout, hub, writer)
+    publish(checkout, hub)
     assert sorted(hub.uploads) == sorted({item.sha256 for item in tensors})
     assert all(hub.tree[item.path][0] == "lfs" for item in tensors)
 
 
-def test_a_second_publication_sends_nothing(checkout, hub, writer):
-    publish(checkout, hub, writer)
+def test_a_second_publication_sends_nothing(checkout, hub):
+    publish(checkout, hub)
     before = len(hub.commits), len(hub.uploads)
-    plan = publish(checkout, hub, writer)
+    plan = publish(checkout, hub)
     assert (len(hub.commits), len(hub.uploads)) == before and not plan.batches and not plan.findings.items
 
 
-def test_a_changed_record_is_sent_alone(checkout, hub, writer):
-    publish(checkout, hub, writer)
+def test_a_changed_record_is_sent_alone(checkout, hub):
+    publish(checkout, hub)
     write(checkout, "README.md", "# Toy\n\nAnother text.\n")
-    plan = publish(checkout, hub, writer)
+    plan = publish(checkout, hub)
     assert hub.orders[-1] == ["README.md"] and len(plan.sent) == 1 and not plan.findings.items
 
 
@@ -93,25 +87,17 @@ def test_a_changed_record_is_sent_alone(checkout, hub, writer):
 def test_a_busy_hub_is_waited_for_as_long_as_it_asks(checkout, hub, status):
     hub.faults = [Fault(r"POST .*/commit/", status, {"Retry-After": "7"}, times=2)]
     waits = Waits()
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint), waits)
+    plan = publish(checkout, hub, waits)
     assert waits.seconds == [7, 7] and not plan.findings.items
     assert [stage(path) for path in sent_paths(hub)] == sorted(stage(path) for path in sent_paths(hub))
     assert any(str(status) in line and "waiting 7 s" in line for line in waits.told)
-
-
-def test_the_library_s_commit_is_waited_for_too(checkout, hub, monkeypatch):
-    """huggingface_hub does not repeat a commit itself; its error carries the header."""
-    hub.faults = [Fault(r"POST .*/commit/", 429, {"Retry-After": "9"}, times=2)]
-    waits = Waits()
-    plan = publish(checkout, hub, real_writer(hub.endpoint, monkeypatch), waits)
-    assert waits.seconds == [9, 9] and not plan.findings.items
 
 
 def test_without_retry_after_the_waits_double_and_end(checkout, hub):
     hub.faults = [Fault(r"POST .*/commit/", 503, times=99)]
     waits = Waits(attempts=4)
     with pytest.raises(HubBusy, match="503"):
-        publish(checkout, hub, PlainWriter(hub.endpoint), waits)
+        publish(checkout, hub, waits)
     assert waits.seconds == [2, 4, 8]
 
 
@@ -119,46 +105,46 @@ def test_a_wait_beyond_reason_ends_the_run(checkout, hub):
     hub.faults = [Fault(r"POST .*/commit/", 429, {"Retry-After": "90000"})]
     waits = Waits()
     with pytest.raises(HubBusy, match="429"):
-        publish(checkout, hub, PlainWriter(hub.endpoint), waits)
+        publish(checkout, hub, waits)
     assert waits.seconds == []
 
 
-def test_a_rerun_sends_only_what_is_missing(checkout, hub, writer):
+def test_a_rerun_sends_only_what_is_missing(checkout, hub):
     """The second commit fails for good; its objects are in the ledger, the rerun commits without sending."""
     hub.faults = [Fault(r"POST .*/commit/", times=1), Fault(r"POST .*/commit/", 400, times=1)]
     with pytest.raises(HubError, match="400"):
-        publish(checkout, hub, writer, batch_files=3)
+        publish(checkout, hub, batch_files=3)
     first = list(hub.uploads)
     assert len(first) == 6 and len(hub.orders) == 1
-    plan = publish(checkout, hub, writer, batch_files=3)
+    plan = publish(checkout, hub, batch_files=3)
     assert not plan.findings.items and len(hub.uploads) == len(set(hub.uploads))
     assert set(hub.orders[0]).isdisjoint(path for order in hub.orders[1:] for path in order)
 
 
-def test_the_ledger_alone_keeps_an_object_from_being_offered_again(checkout, hub, writer):
+def test_the_ledger_alone_keeps_an_object_from_being_offered_again(checkout, hub):
     """No batch request names it: the commit refers to what the first run sent."""
     hub.faults = [Fault(r"POST .*/commit/", 400)]
     with pytest.raises(HubError, match="delete .*owner--data.jsonl"):
-        publish(checkout, hub, writer)
+        publish(checkout, hub)
     hub.log.clear()
-    publish(checkout, hub, writer)
+    publish(checkout, hub)
     assert not [line for line in hub.log if "objects" in line]
 
 
 def test_a_commit_whose_answer_is_lost_does_no_harm(checkout, hub):
     hub.faults = [Fault(r"POST .*/commit/", 504, late=True)]
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint))
+    plan = publish(checkout, hub)
     assert not plan.findings.items and len(hub.uploads) == len(set(hub.uploads))
 
 
 def test_a_hung_batch_is_killed_and_repeated(checkout, hub):
     """In processes of their own: the first commit gets no answer, ever."""
-    publish(checkout, hub, PlainWriter(hub.endpoint))
+    publish(checkout, hub)
     write(checkout, "README.md", "# Toy\n\nAnother text.\n")
     hub.faults = [Fault(r"POST .*/commit/", hang=True)]
     waits = Waits()
-    waits.patience = Patience(attempts=6, batch_s=2.5, sleep=waits.seconds.append)
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint), waits, limited=run_limited)
+    waits.patience = Patience(attempts=6, batch_s=6, sleep=waits.seconds.append)
+    plan = publish(checkout, hub, waits, limited=run_limited)
     assert not plan.findings.items and hub.orders[-1] == ["README.md"]
     assert "batch 1 of 1: no end; waiting 2 s" in waits.told[0]
 
@@ -167,24 +153,31 @@ def test_errors_cross_the_process_border():
     with pytest.raises(HubError, match="its process ended with 7"):
         run_limited(partial(os._exit, 7), 20, "batch 1 of 1")
     with pytest.raises(HubBusy, match="refused"):
-        run_limited(partial(PlainWriter("http://127.0.0.1:1").upload, []), 20, "batch 1 of 1")
+        run_limited(partial(HubReader(REPOSITORY, "http://127.0.0.1:1").commit_of, "main"), 20, "batch 1 of 1")
 
 
 def test_what_the_hub_stored_wrongly_is_found_at_the_end(checkout, hub, monkeypatch):
     name = next(item.path for item in local_files(checkout) if item.path.startswith("blob/"))
     apply = hub.apply
-    monkeypatch.setattr(hub, "apply", lambda lines: (apply(lines), hub.tree.update({name: ("lfs", b"?")}))[0])
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint))
+
+    def damaging(lines):
+        problem = apply(lines)
+        if hub.orders[-1][-1] == "captures.jsonl":
+            hub.tree[name] = ("lfs", b"?")
+        return problem
+
+    monkeypatch.setattr(hub, "apply", damaging)
+    plan = publish(checkout, hub)
     assert [(item.level, item.where, item.found) for item in plan.findings.items] == [("error", name, sha256(b"?"))]
 
 
 def test_a_pointer_counts_as_its_object_and_is_never_sent(checkout, hub):
-    publish(checkout, hub, PlainWriter(hub.endpoint))
+    publish(checkout, hub)
     held = as_pointers(checkout)
-    assert not publish(checkout, hub, PlainWriter(hub.endpoint)).findings.items
+    assert not publish(checkout, hub).findings.items
     lost = sorted(held)[0]
     del hub.tree[lost]
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint))
+    plan = publish(checkout, hub)
     assert [item.where for item in plan.findings.items if "pointer" in item.found] == [lost]
     assert not plan.sent
 
@@ -199,7 +192,7 @@ def test_a_plan_without_the_hub_leaves_pointers_out(checkout):
 def test_a_record_without_its_tensor_is_not_published(checkout, hub):
     tensors = sorted((checkout / "blob" / "workloads").rglob("*.safetensors"))
     tensors[0].unlink()
-    plan = publish(checkout, hub, PlainWriter(hub.endpoint))
+    plan = publish(checkout, hub)
     assert plan.findings.count("error") and not hub.orders
     assert all(tensors[0].name in item.expected for item in plan.findings.items)
 

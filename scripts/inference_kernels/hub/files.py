@@ -1,4 +1,4 @@
-"""What of a checkout belongs on the Hub, in which order, and the Hub's limits."""
+"""What of a checkout belongs on the Hub: order, limits, and comparison with a listing by hash."""
 
 import hashlib
 import os
@@ -23,8 +23,8 @@ from inference_kernels.core.layout import (
 )
 from inference_kernels.hub.client import Outgoing, RemoteFile, git_sha1
 
-# Nothing else leaves the machine. `.gitattributes` is not here: the Hub keeps its own, which says what it
-# stores as large objects; `blob/generated` is rewritten from recipes.
+# Nothing else leaves the machine. `.gitattributes` is not listed: the Hub keeps its own, which says what it
+# stores as large objects. `blob/generated` is written again from recipes.
 PUBLISHED = (
     "CONTRIBUTING.md",
     "LICENSE",
@@ -39,7 +39,6 @@ PUBLISHED = (
     "licenses",
     "prompts",
     "pyproject.toml",
-    "rearrangements.json",
     "requirements",
     "results/summaries",
     "retired",
@@ -63,20 +62,20 @@ class LocalFile:
 
     @cached_property
     def pointer(self) -> Pointer | None:
-        """The Git LFS pointer that stands in for a tensor which is not here."""
+        """Read the Git LFS pointer that stands in for a missing tensor, or None."""
         is_tensor = isinstance(self.source, Path) and self.path.startswith("blob/")
         return read_pointer(self.source) if is_tensor else None
 
     @cached_property
     def size(self) -> int:
-        """Bytes of the content; of a pointer, those of the content it names."""
+        """Count the bytes of the content; of a pointer, those of the content it names."""
         if self.pointer:
             return self.pointer.size
         return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the content. A tensor's is its name; `damaged` finds the one that is not."""
+        """Hash the content. A tensor's hash is its name; `damaged` finds the exceptions."""
         if self.path.startswith("blob/"):
             return BlobPath.parse(self.path, self.path).sha256
         if isinstance(self.source, Path):
@@ -84,7 +83,7 @@ class LocalFile:
         return hashlib.sha256(self.source).hexdigest()
 
     def same_as(self, remote: RemoteFile | None) -> bool:
-        """True if the Hub holds this content at this path; plain git files are compared by blob id."""
+        """Tell whether the Hub holds this content at this path; plain git files are compared by blob id."""
         if remote is None or remote.size != self.size:
             return False
         if remote.sha256:
@@ -93,18 +92,19 @@ class LocalFile:
         return git_sha1(content) == remote.git_sha1
 
     def outgoing(self) -> Outgoing:
+        """Describe the file as one to send."""
         return Outgoing(self.path, self.source, self.size, self.sha256)
 
 
 def is_published(path: str) -> bool:
-    """Whether `path` of a repository belongs to the dataset (and not, say, to the Hub itself)."""
+    """Tell whether a repository's path belongs to the dataset, and not to the Hub itself."""
     return path == CARD or any(path == top or path.startswith(f"{top}/") for top in PUBLISHED)
 
 
 def stage(path: str) -> int:
-    """Order of sending and of fetching: a reader never sees a record before what it names.
+    """Rank a path in the order of sending and fetching: a reader never sees a record before what it names.
 
-    Tensors, then code and pages, definitions and other JSON, workloads, and capture records at the end.
+    Tensors first, then code and pages, definitions and other JSON, workloads, and capture records at the end.
     """
     if path.startswith("blob/"):
         return 0
@@ -114,7 +114,7 @@ def stage(path: str) -> int:
 
 
 def local_files(root: Path) -> list[LocalFile]:
-    """Every file below `root` that is published, in the order of sending; the card is not among them.
+    """List every published file below `root` except the card, in the order of sending.
 
     PathError for a symbolic link that leaves the root, SchemaError for one that stays inside.
     """
@@ -142,7 +142,7 @@ def local_files(root: Path) -> list[LocalFile]:
 
 
 def damaged(files: list[LocalFile], jobs: int) -> Iterator[DatasetError]:
-    """The tensors whose content, or pointer, has another hash than their name says."""
+    """Yield an error per tensor whose content, or pointer, differs from the hash in its name."""
     for item in files:
         if item.pointer and item.pointer.sha256 != item.sha256:
             yield PointerError(
@@ -163,7 +163,7 @@ def damaged(files: list[LocalFile], jobs: int) -> Iterator[DatasetError]:
 
 
 def check_limits(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
-    """Entries of each folder, here and on the Hub together, and bytes of each file."""
+    """Check the entries of each folder, local and remote together, and the bytes of each file."""
     for item in files:
         if item.size > HUB_FILE_LIMIT:
             findings.add(
@@ -187,3 +187,33 @@ def check_limits(files: list[LocalFile], remote: dict[str, RemoteFile], findings
                 f"{count:,}",
                 "the Hub refuses larger folders: publish fewer workloads of this definition",
             )
+
+
+def compare(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
+    """Check that every local file is on the Hub with the same content; files only the Hub has are warnings.
+
+    A Git LFS pointer is compared by the object it names. Files outside the published set belong to the Hub.
+    """
+    for item in files:
+        there = remote.get(item.path)
+        if there is None:
+            findings.add("error", item.path, "the file on the Hub", "none", "publish it")
+        elif not item.same_as(there):
+            found = there.sha256 or f"git blob {there.git_sha1}"
+            findings.add("error", item.path, f"SHA-256 {item.sha256} on the Hub", found, "publish it, or pull it")
+    for path in sorted(set(remote) - {item.path for item in files}):
+        if is_published(path):
+            findings.add(
+                "warning",
+                path,
+                "only files of this checkout on the Hub",
+                "one more",
+                "pull it, or delete it on the Hub",
+            )
+
+
+def verify(files: list[LocalFile], remote: dict[str, RemoteFile], jobs: int, findings: Findings) -> None:
+    """Hash every local tensor, then `compare`."""
+    for error in damaged(files, jobs):
+        findings.add_error(error)
+    compare(files, remote, findings)

@@ -1,5 +1,7 @@
-"""Publishing: what is missing on the Hub goes there in batches, tensors first and records last."""
+"""Publish what the Hub lacks in batches, tensors first and records last."""
 
+import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,10 +14,10 @@ from inference_kernels.core.findings import Findings
 from inference_kernels.core.layout import BLOB
 from inference_kernels.core.records import read_captures
 from inference_kernels.hub.card import card_text
-from inference_kernels.hub.client import HubBusy, HubError, Reader, RemoteFile, Writer
-from inference_kernels.hub.files import CARD, LocalFile, check_limits, local_files, stage
-from inference_kernels.hub.ledger import Ledger
+from inference_kernels.hub.client import HubBusy, HubError, HubReader, RemoteFile, require_package
+from inference_kernels.hub.files import CARD, STATE_FOLDER, LocalFile, check_limits, local_files, stage
 from inference_kernels.hub.retry import Patience, Tell, run_limited, with_retries
+from inference_kernels.hub.writer import HubWriter
 
 # More files in one commit are answered with time-outs,
 # https://github.com/huggingface/huggingface_hub/issues/3071
@@ -41,8 +43,8 @@ class Batch:
 
 
 @dataclass
-class Plan:
-    """What a publication sends. remote: None if it was not compared with the Hub."""
+class PublishPlan:
+    """What a publication sends. remote: the Hub's listing, None if it was not compared."""
 
     files: list[LocalFile]
     batches: list[Batch]
@@ -66,7 +68,7 @@ class Plan:
 
 
 def publishable(root: Path, repository: str) -> list[LocalFile]:
-    """The card and all published files in the order of sending."""
+    """List the card and all published files in the order of sending."""
     text = card_text(root, (record["class"] for record in read_captures(root)), repository)
     return sorted([*local_files(root), LocalFile(CARD, text.encode())], key=lambda item: (stage(item.path), item.path))
 
@@ -76,8 +78,8 @@ def make_plan(
     remote: dict[str, RemoteFile] | None,
     batch_files: int = BATCH_FILES,
     batch_bytes: int = BATCH_BYTES,
-) -> Plan:
-    """Limits, completeness and batches; problems are in the plan's findings."""
+) -> PublishPlan:
+    """Check limits and completeness and form batches; problems are in the plan's findings."""
     findings, known = Findings(), remote or {}
     check_limits(files, known, findings)
     pending = [item for item in files if not item.same_as(known.get(item.path))]
@@ -92,11 +94,11 @@ def make_plan(
             )
     _check_records(files, known, findings)
     batches = list(_batches([item for item in pending if not item.pointer], known, batch_files, batch_bytes))
-    return Plan(files, batches, findings, remote)
+    return PublishPlan(files, batches, findings, remote)
 
 
 def _check_records(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
-    """Every tensor that a record names is here or on the Hub; generated ones come from their recipes."""
+    """Check that every tensor a record names is here or on the Hub; generated ones come from their recipes."""
     have = {item.path for item in files} | set(remote)
     for item in files:
         if stage(item.path) < 3 or not isinstance(item.source, Path):
@@ -109,7 +111,7 @@ def _check_records(files: list[LocalFile], remote: dict[str, RemoteFile], findin
 
 
 def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int, size: int) -> Iterator[Batch]:
-    """Objects, once each; their other paths as copies; then the rest, one stage after the other."""
+    """Form batches: each object once, its other paths as copies, then the rest stage by stage."""
     at = {item.sha256: item.path for item in remote.values() if item.sha256}
     first, copies = [], []
     for item in pending:
@@ -127,7 +129,7 @@ def _batches(pending: list[LocalFile], remote: dict[str, RemoteFile], count: int
 
 
 def _groups(items: Iterable[LocalFile], count: int, size: int) -> Iterator[list[LocalFile]]:
-    """Runs of at most `count` files and `size` bytes; a larger file is alone."""
+    """Split into runs of at most `count` files and `size` bytes; a larger file is alone."""
     group: list[LocalFile] = []
     for item in items:
         if group and (len(group) == count or sum(one.size for one in group) + item.size > size):
@@ -138,13 +140,54 @@ def _groups(items: Iterable[LocalFile], count: int, size: int) -> Iterator[list[
         yield group
 
 
+class Ledger:
+    """Which objects the Hub has, so that no run sends one again.
+
+    Append-only JSONL in the checkout, one line per object, by hash; a line cut by a kill is ignored.
+    """
+
+    def __init__(self, root: Path, repository: str):
+        self.path = root / STATE_FOLDER / f"{repository.replace('/', '--')}.jsonl"
+        self.hashes = set(_complete_lines(self.path)) if self.path.exists() else set()
+
+    def add(self, hashes: Iterable[str]) -> None:
+        """Record objects that were sent; on disk when this returns."""
+        new = sorted(set(hashes) - self.hashes)
+        if not new:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a+b") as stream:
+            if stream.tell() and not _ends_with_newline(self.path):
+                stream.write(b"\n")
+            stream.write("".join(json.dumps({"sha256": value}) + "\n" for value in new).encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.hashes.update(new)
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() == b"\n"
+
+
+def _complete_lines(path: Path) -> list[str]:
+    found = []
+    for line in path.read_text().split("\n"):
+        try:
+            found.append(json.loads(line)["sha256"])
+        except (ValueError, KeyError, TypeError):
+            continue  # cut by a kill: the object is offered to the Hub again, which knows it
+    return found
+
+
 def send(
-    plan: Plan, writer: Writer, ledger: Ledger, patience: Patience, tell: Tell, limited: Any = run_limited
+    plan: PublishPlan, writer: HubWriter, ledger: Ledger, patience: Patience, tell: Tell, limited: Any = run_limited
 ) -> None:
     """Send the plan's batches in order; the ids of the commits go into `plan.sent`.
 
-    An object is sent before the commit that names it and noted in the ledger in between, so a commit that
-    fails, now or in a killed run, does not send it again. limited: how a step gets its time limit.
+    An object is sent, and recorded in the ledger, before the commit that names it, so a commit that fails,
+    now or in a killed run, does not send it again. limited: runs a step within a time limit.
     """
     for number, batch in enumerate(plan.batches, 1):
         where = f"batch {number} of {len(plan.batches)}"
@@ -173,14 +216,13 @@ def _run(patience: Patience, tell: Tell, limited: Any, where: str, step: Any, si
     return with_retries(lambda: limited(step, patience.limit_s(size), where), patience, tell)
 
 
-def listing(reader: Reader, revision: str, patience: Patience, tell: Tell) -> tuple[str, dict[str, RemoteFile]]:
-    """(commit, its files by path) of a revision."""
+def listing(reader: HubReader, revision: str, patience: Patience, tell: Tell) -> tuple[str, dict[str, RemoteFile]]:
+    """Return (commit, its files by path) of a revision."""
     commit = with_retries(lambda: reader.commit_of(revision), patience, tell)
     return commit, {item.path: item for item in with_retries(lambda: reader.files(commit), patience, tell)}
 
 
-def open_writer(repository: str) -> Writer:
-    from inference_kernels.hub.writer import HuggingFaceWriter, require_package
-
+def open_writer(repository: str) -> HubWriter:
+    """Open the Hub for writing. EnvironmentMissing without huggingface_hub."""
     require_package()
-    return HuggingFaceWriter(repository)
+    return HubWriter(repository)

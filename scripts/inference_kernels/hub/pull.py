@@ -1,45 +1,146 @@
-"""Pulling: tensors of selected workloads, and into an empty folder the records first.
+"""Pull the tensors of selected workloads, and into an empty folder the records first.
 
-A file gets its name only after its hash was verified, by one rename, so a kill leaves the pointer (or
-nothing) as it was. What arrived before the kill waits in results/hub/parts/ and is resumed.
+A file gets its name by one rename after its hash was verified, so a killed pull leaves the pointer, or no
+file, as before. Partial files stay in results/hub/parts/, where the next pull resumes them.
 """
 
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.core.errors import EnvironmentMissing, PointerError
+from inference_kernels.core.definitions import definition_files, load_definition, read_definition
+from inference_kernels.core.errors import EnvironmentMissing, PointerError, SchemaError
 from inference_kernels.core.files import atomic_writer, sync_directory, write_text
 from inference_kernels.core.findings import Findings
 from inference_kernels.core.hashing import sha256_file
-from inference_kernels.core.layout import FIRST_LINE, BlobPath, inside, read_pointer
-from inference_kernels.hub.client import HubBusy, Reader, RemoteFile, WrongBytes, git_sha1
+from inference_kernels.core.layout import POINTER_FIRST_LINE, BlobPath, inside, read_pointer
+from inference_kernels.core.records import CLASSES, read_captures, read_workloads, record_tensors
+from inference_kernels.hub.client import HubBusy, HubReader, RemoteFile, WrongBytes, git_sha1, require_package
 from inference_kernels.hub.files import STATE_FOLDER, is_published, stage
 from inference_kernels.hub.retry import Patience, Tell, with_retries
-from inference_kernels.hub.select import Need, Selection, needs, select
 
 # A hash that is wrong twice is wrong on the Hub, not on the way.
 WRONG_BYTES_LIMIT = 2
 
 
+@dataclass(frozen=True)
+class PullSelection:
+    """Which workloads to pull; empty fields select everything. max_bytes: budget for what is fetched, or None."""
+
+    definitions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    max_bytes: int | None = None
+
+    def wants(self, need: "Need") -> bool:
+        """Tell whether the fields select this workload; the budget is not asked."""
+        return (
+            (not self.definitions or need.definition in self.definitions)
+            and (not self.classes or need.data_class in self.classes)
+            and (not self.workloads or need.uuid in self.workloads)
+        )
+
+
+@dataclass(frozen=True)
+class Need:
+    """One workload and the paths of its stored inputs, outputs and auxiliary tensors."""
+
+    uuid: str
+    definition: str
+    data_class: str
+    paths: tuple[str, ...] = field(hash=False)
+
+
+def needs(root: Path) -> list[Need]:
+    """List every workload of the checkout by definition and UUID. Generated tensors are not pulled."""
+    records = {record["workload"]: record for record in read_captures(root)}
+    found = []
+    for path in definition_files(root):
+        definition = read_definition(path)
+        found += [
+            _need(path.stem, workload, records.get(workload["uuid"])) for workload in read_workloads(root, definition)
+        ]
+    return sorted(found, key=lambda need: (need.definition, need.uuid))
+
+
+def _need(name: str, workload: dict[str, Any], record: dict[str, Any] | None) -> Need:
+    paths = {item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"}
+    paths |= set(record_tensors(record).values()) if record else set()
+    for text in paths:
+        BlobPath.parse(text, workload["uuid"])
+    stored = tuple(sorted(text for text in paths if "/generated/" not in text))
+    return Need(workload["uuid"], name, record["class"] if record else "unknown", stored)
+
+
+def select(root: Path, selection: PullSelection, missing: Callable[[str], int]) -> list[Need]:
+    """Choose the workloads to pull. SchemaError for a definition, class or UUID that does not exist.
+
+    missing: bytes to fetch for a path, 0 if its content is here or its size unknown. A budget takes whole
+    workloads, smallest first, definitions interleaved; a tensor counts once.
+    """
+    everything = needs(root)
+    _check_names(root, selection, everything)
+    wanted = [need for need in everything if selection.wants(need)]
+    if selection.max_bytes is None:
+        return wanted
+    taken, paid, left = [], set(), selection.max_bytes
+    for need in _interleaved(wanted, missing):
+        new = {Path(text).stem: missing(text) for text in need.paths if Path(text).stem not in paid}
+        if sum(new.values()) <= left:
+            left -= sum(new.values())
+            paid.update(new)
+            taken.append(need)
+    return taken
+
+
+def _interleaved(wanted: list[Need], missing: Callable[[str], int]) -> Iterable[Need]:
+    """Order workloads: the smallest of each definition, then the second smallest of each, ..."""
+    queues: dict[str, list[tuple[int, str, Need]]] = {}
+    for need in wanted:
+        size = sum(missing(text) for text in need.paths)
+        queues.setdefault(need.definition, []).append((size, need.uuid, need))
+    rounds = zip_longest(*(sorted(queue, key=lambda item: item[:2]) for _, queue in sorted(queues.items())))
+    return [item[2] for one in rounds for item in one if item]
+
+
+def _check_names(root: Path, selection: PullSelection, everything: list[Need]) -> None:
+    for name in selection.definitions:
+        load_definition(root, name)
+    for name in set(selection.classes) - set(CLASSES):
+        raise SchemaError(
+            expected=f"one of the classes {', '.join(CLASSES)}",
+            found=name,
+            where="--class",
+            remedy="check the class's name",
+        )
+    for uuid in sorted(set(selection.workloads) - {need.uuid for need in everything}):
+        raise SchemaError(
+            expected="the UUID of a workload of this checkout",
+            found=uuid,
+            where="--workload",
+            remedy="look it up in workloads/ or captures.jsonl",
+        )
+
+
 @dataclass
 class Checkout:
-    """A local tree and what a listing says about it. remote: None without a listing (dry run)."""
+    """A local tree and the Hub's listing. remote: None without a listing (dry run)."""
 
     root: Path
     remote: dict[str, RemoteFile] | None
     findings: Findings = field(default_factory=Findings)
 
     def lacks(self, text: str) -> bool:
-        """Whether the content of a path is not here: no file, a pointer, or a tensor of another size.
+        """Tell whether a path's content is missing: no file, a pointer, or a tensor of another size.
 
-        A tensor of the right size is taken as sound: this program verified it before it got its name.
+        A tensor of the right size is trusted: it was verified before it got its name.
         PointerError for a pointer to another object than the file name says.
         """
         path = inside(self.root, text, text)
@@ -58,7 +159,7 @@ class Checkout:
         return bool(pointer) or self._listed(text) not in (None, path.stat().st_size)
 
     def missing(self, text: str) -> int:
-        """Bytes to fetch for a path: 0 if it is here, or if neither a listing nor a pointer tells."""
+        """Return the bytes to fetch for a path: 0 if it is here, or if neither listing nor pointer gives a size."""
         if not self.lacks(text):
             return 0
         path = inside(self.root, text, text)
@@ -71,26 +172,26 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Fetch:
-    """One content to fetch and all paths that get it."""
+    """One content to fetch and all paths that share it."""
 
     remote: RemoteFile
     targets: tuple[str, ...]
 
 
 def needs_records(root: Path) -> bool:
-    """True for a folder without a complete set of records: captures.jsonl arrives last of all."""
+    """Tell whether the folder lacks a complete set of records: captures.jsonl arrives last."""
     return not (root / "captures.jsonl").exists()
 
 
 def plan_records(state: Checkout) -> list[list[Fetch]]:
-    """Everything but the large tensors, as a git clone has it: groups to fetch one after the other."""
+    """Plan everything but the large tensors, as in a git clone: groups to fetch one after the other."""
     paths = [path for path in state.remote or {} if is_published(path) and not path.startswith("blob/workloads/")]
     numbers = sorted({stage(path) for path in paths})
     return [_fetches(state, sorted(path for path in paths if stage(path) == number)) for number in numbers]
 
 
-def plan_tensors(state: Checkout, selection: Selection) -> tuple[list[Need], list[Fetch]]:
-    """(selected workloads, what to fetch for them). What the Hub lacks, or has otherwise, is a finding."""
+def plan_tensors(state: Checkout, selection: PullSelection) -> tuple[list[Need], list[Fetch]]:
+    """Return (selected workloads, what to fetch). What the Hub lacks, or holds differently, is a finding."""
     chosen = select(state.root, selection, state.missing)
     return chosen, _fetches(state, sorted({text for need in chosen for text in need.paths}))
 
@@ -118,12 +219,12 @@ def _fetches(state: Checkout, paths: Iterable[str]) -> list[Fetch]:
 
 
 def _from_name(text: str, size: int) -> RemoteFile:
-    """What a path says by itself, for a plan without a listing; size 0 if unknown."""
+    """Describe a file by its path alone, for a plan without a listing; size 0 if unknown."""
     return RemoteFile(text, size, "", Path(text).stem)
 
 
 def check_space(root: Path, fetches: list[Fetch]) -> None:
-    """EnvironmentMissing if the disk is too small for all of it."""
+    """Raise EnvironmentMissing if the disk is too small for all of `fetches`."""
     wanted = sum(item.remote.size * len(item.targets) for item in fetches)
     root.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(root).free
@@ -137,9 +238,9 @@ def check_space(root: Path, fetches: list[Fetch]) -> None:
 
 
 def fetch_all(
-    reader: Reader, commit: str, state: Checkout, fetches: list[Fetch], patience: Patience, tell: Tell, jobs: int = 4
+    reader: HubReader, commit: str, state: Checkout, fetches: list[Fetch], patience: Patience, tell: Tell, jobs: int = 4
 ) -> Iterator[Fetch]:
-    """Fetch, verify and place; yields what is done. Wrong bytes are findings, other failures end the pull."""
+    """Fetch, verify and place; yield what is done. Wrong bytes are findings; other failures end the pull."""
     with ThreadPoolExecutor(jobs) as pool:
         one = partial(_fetch, reader, commit, state.root, patience, tell)
         waiting = {pool.submit(one, item): item for item in fetches}
@@ -157,7 +258,7 @@ def fetch_all(
             raise
 
 
-def _fetch(reader: Reader, commit: str, root: Path, patience: Patience, tell: Tell, item: Fetch) -> None:
+def _fetch(reader: HubReader, commit: str, root: Path, patience: Patience, tell: Tell, item: Fetch) -> None:
     part = root / STATE_FOLDER / "parts" / (item.remote.sha256 or item.remote.git_sha1)
     part.parent.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
@@ -172,9 +273,9 @@ def _fetch(reader: Reader, commit: str, root: Path, patience: Patience, tell: Te
 
 
 def _download(
-    reader: Reader, commit: str, remote: RemoteFile, part: Path, patience: Patience, wrong: list[str]
+    reader: HubReader, commit: str, remote: RemoteFile, part: Path, patience: Patience, wrong: list[str]
 ) -> None:
-    """One attempt; the part is complete and of the right hash, and on the disk, when this returns."""
+    """Try once. On return the part is complete, of the right hash, and on disk."""
     deadline = time.monotonic() + patience.limit_s(remote.size)
     reader.download(
         remote.path, commit, part, remote.size, lambda: patience.stopped.is_set() or time.monotonic() > deadline
@@ -202,19 +303,19 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def write_pointers(state: Checkout) -> int:
-    """A Git LFS pointer for every large tensor that the records name and that is not here, as in a clone."""
+    """Write a Git LFS pointer for every missing large tensor that the records name; return how many."""
     count = 0
     for text in sorted({text for need in needs(state.root) for text in need.paths}):
         path = inside(state.root, text, text)
         listed = (state.remote or {}).get(text)
         if text.startswith("blob/workloads/") and listed and not path.exists():
-            write_text(path, f"{FIRST_LINE.decode()}\noid sha256:{Path(text).stem}\nsize {listed.size}\n")
+            write_text(path, f"{POINTER_FIRST_LINE.decode()}\noid sha256:{Path(text).stem}\nsize {listed.size}\n")
             count += 1
     return count
 
 
 def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
-    """Counts of a plan; a content at several paths is fetched once. unknown: contents of unknown size."""
+    """Count what a plan fetches; content at several paths is fetched once. unknown: contents of unknown size."""
     classes = sorted({need.data_class for need in chosen})
     return {
         "workloads": len(chosen),
@@ -226,7 +327,7 @@ def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
     }
 
 
-def open_reader(repository: str) -> Reader:
-    from inference_kernels.hub.reader import HttpReader
-
-    return HttpReader(repository)
+def open_reader(repository: str) -> HubReader:
+    """Open the Hub for reading. EnvironmentMissing without huggingface_hub."""
+    require_package()
+    return HubReader(repository)

@@ -1,7 +1,7 @@
-"""Patience with the Hub: back-off that honours Retry-After, and a time limit that ends even a hung library.
+"""Retry a busy Hub, honouring Retry-After, and end even a hung upload by a time limit.
 
-A batch that is sent runs in a process of its own, because a thread that hangs inside an upload library cannot
-be stopped (https://github.com/huggingface/huggingface_hub/issues/3765).
+A batch is sent by a process of its own, because a thread that hangs inside an upload library cannot be
+stopped (https://github.com/huggingface/huggingface_hub/issues/3765).
 """
 
 import multiprocessing
@@ -21,12 +21,12 @@ ERRORS = {kind.__name__: kind for kind in (HubError, EnvironmentMissing)}
 
 @dataclass(frozen=True)
 class Patience:
-    """How often, and how long.
+    """How often to try, and how long to wait.
 
-    attempts: tries in all. Waits double from first_wait_s to longest_wait_s, unless the server names its own;
-    one that asks for more than give_up_s is not waited for. batch_s: time of a batch before its bytes are
-    counted; slowest_bytes_s: below this rate a batch counts as hung. stopped: set to end every wait and step
-    that shares this patience. sleep: stands in for waiting on `stopped`.
+    attempts: tries in all. Waits double from first_wait_s to longest_wait_s unless the server names its own;
+    a server that asks for more than give_up_s is not waited for. batch_s: time limit of an empty batch;
+    slowest_bytes_s: a batch below this rate counts as hung. stopped: set to end every wait and step that
+    shares this patience. sleep: replaces waiting on `stopped`.
     """
 
     attempts: int = 8
@@ -39,16 +39,17 @@ class Patience:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def limit_s(self, size: int) -> float:
-        """The time that `size` bytes may take."""
+        """Return the seconds that `size` bytes may take."""
         return self.batch_s + size / self.slowest_bytes_s
 
     def wait_s(self, failures: int, asked_s: float | None) -> float:
+        """Return the seconds to wait after so many failures; asked_s: the server's own wish, or None."""
         usual = min(self.first_wait_s * 2 ** (failures - 1), self.longest_wait_s)
         return usual if asked_s is None else max(asked_s, self.first_wait_s)
 
 
 def with_retries(step: Callable[[], Result], patience: Patience, tell: Tell) -> Result:
-    """Run `step` until it succeeds; HubBusy is waited out, the last one is raised, other errors at once."""
+    """Run `step` until it succeeds: wait after HubBusy, and raise the last one; raise other errors at once."""
     for failures in range(1, patience.attempts + 1):
         if patience.stopped.is_set():
             break
@@ -66,7 +67,7 @@ def with_retries(step: Callable[[], Result], patience: Patience, tell: Tell) -> 
 
 
 def run_limited(step: Callable[[], Result], limit_s: float, where: str) -> Result:
-    """`step` in a process of its own that is killed after `limit_s` seconds; HubBusy then.
+    """Run `step` in a process that is killed after `limit_s` seconds; HubBusy then.
 
     `step` and its result must be picklable.
     """
