@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import fail, run_main
+from inference_kernels.cli import report_differences, run_main
 from inference_kernels.core import pack
 from inference_kernels.core.layout import REPOSITORY
 
@@ -19,10 +19,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     options = parser().parse_args()
     if options.check:
-        differences = pack.out_of_sync(options.root)
-        for difference in differences:
-            fail(difference.line())
-        return 1 if differences else 0
+        return report_differences(pack.out_of_sync(options.root))
     for path in pack.pack(options.root):
         print(path.relative_to(options.root))
     return 0

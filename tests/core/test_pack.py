@@ -114,7 +114,7 @@ CONSTANTS = "H = 2  # heads\nWIDTH = 3\n"
 
 @pytest.fixture
 def family(root) -> Path:
-    """The solutions fast_a and fast_b of one shared source, each with its constants."""
+    """Add the solutions fast_a and fast_b of one shared source, each with its constants."""
     folder = root / "solutions" / "toy"
     (folder / "shared").mkdir()
     (folder / "shared" / "fast.py").write_text(SHARED)

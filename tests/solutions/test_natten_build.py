@@ -1,4 +1,4 @@
-"""The cut-down build of NATTEN: what is checked before a compiler runs, and the cuts on the pinned sources."""
+"""Check the cut-down build of NATTEN: what it refuses before a compiler runs, and its cuts on the pinned sources."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from natten_build import COMPILED, BuildError, bindings, download, edits, trim, 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """The sources of the pinned release, cut; they need the network once."""
+    """Cut the sources of the pinned release; they need the network once."""
     pytest.importorskip("torch")  # the release's own metadata imports it
     folder = tmp_path_factory.mktemp("natten")
     try:
@@ -39,7 +39,7 @@ def test_the_cuts_leave_one_rank_dtype_and_head_size(tree):
 
 
 def test_every_name_that_natten_imports_exists(tree):
-    """Its wrappers take all functions at once; one that is missing would hide the whole extension."""
+    """Import all functions as the wrappers do: a missing one would hide the whole extension."""
     text = (tree / natten_build.BINDINGS).read_text()
     wrappers = (tree / "src/natten/_libnatten/__init__.py").read_text()
     names = {name.strip(" ,") for name in wrappers.split("torch_wrappers import (")[1].split(")")[0].splitlines()}

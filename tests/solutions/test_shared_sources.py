@@ -1,4 +1,4 @@
-"""Nothing in solutions/ repeats: solutions of one kind share a source and have their constants beside it."""
+"""Check that no source in solutions/ repeats: one kind has one shared source, each solution its constants."""
 
 import ast
 from collections import Counter
@@ -15,7 +15,7 @@ SHARED = sorted(SOLUTIONS.glob("*/shared/*.py"))
 
 
 def functions(path: Path) -> str:
-    """The code of a source without the module's docstring and constants."""
+    """Dump the code of a source without the module's docstring and constants."""
     body = ast.parse(path.read_text()).body
     return "\n".join(ast.dump(node) for node in body if not isinstance(node, (ast.Expr, ast.Assign)))
 

@@ -1,4 +1,4 @@
-"""Attention solutions: kernels against the references, wrappers with a stand-in for the library they call."""
+"""Test attention solutions: kernels against the references, adapters on stand-ins for the library they call."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -55,7 +55,7 @@ def neighborhood_inputs(*shape: int, seed: int = 0) -> list[torch.Tensor]:
 
 
 def assert_passes(name: str, actual: torch.Tensor, expected: torch.Tensor, repository) -> None:
-    """The task's bound holds for every element, also where the task lets a few fail."""
+    """Require the task's bound of every element, also where the task lets a few fail."""
     tolerance = read_json(repository / "tasks" / f"{name}.json")["tolerance"]
     assert actual.dtype == torch.bfloat16 and actual.shape == expected.shape and actual.is_contiguous()
     bound = tolerance["atol"] + tolerance["rtol"] * expected.float().abs()
@@ -64,12 +64,12 @@ def assert_passes(name: str, actual: torch.Tensor, expected: torch.Tensor, repos
 
 @pytest.fixture
 def pair(reference):
-    """pair(prefix, name, heads) -> the solution's module and the reference, both with that many heads."""
+    """Return pair(prefix, name, heads) -> the solution's module and the reference, both with that many heads."""
 
     def load(prefix: str, name: str, heads: int = HEADS):
         module, run = load_solution(f"{prefix}_{name}"), reference(name)
         module.H = run.__globals__["H"] = heads
-        if name in WINDOWS and prefix == "triton":  # the interpreter's time goes by programs and blocks
+        if name in WINDOWS and prefix == "triton":  # the interpreter takes time per program and block
             module.TILE, module.BLOCK_N = ((4, 8, 8), 2048) if module.WINDOW[0] == 11 else (module.TILE, 512)
         return module, run
 
@@ -118,7 +118,7 @@ def test_block_causal_kernel(check, layout):
 
 
 def test_rows_past_the_bound_have_no_influence(pair):
-    """Also where they share a block with visible ones."""
+    """Change rows past the bound, some in a block with visible ones."""
     module, _ = pair("triton", EMPTY)
     kv_end = kv_end_of([(40, True), (50, False)])
     q, k, v = (normal(90, HEADS, 128, seed=i) for i in range(3))
@@ -180,7 +180,7 @@ def sdpa(q, k, v, *_):
 
 
 def stand_in(monkeypatch, path: str, **members) -> None:
-    """A module at `path` with these members, and the packages above it."""
+    """Register a module at `path` with these members, and the packages above it."""
     parts = path.split(".")
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])
@@ -210,7 +210,7 @@ def test_engine_attention_adapter(monkeypatch, check, name):
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=6))
 def test_segments_are_recovered(layout):
-    """Neighbouring texts join, and an image of one row reads as text: both see the same keys."""
+    """Join neighbouring texts; read an image of one row as text: both see the same keys."""
     kv_end = kv_end_of(layout)
     segments = load_solution(f"sglang_{EMPTY}").segments_of(kv_end)
     assert [start for start, _, _ in segments] == [0, *(end for _, end, _ in segments)][:-1]
@@ -231,7 +231,7 @@ def test_na3d_adapters(monkeypatch, prefix, name):
 
 
 def test_flex_attention_adapter(monkeypatch, check):
-    """Without NATTEN: the engine's block mask and its compiled function, on heads before positions."""
+    """Call the engine's block mask and compiled function without NATTEN, heads before positions."""
     name = SMALL_WINDOW
     q, k, v = small_inputs(name)
 

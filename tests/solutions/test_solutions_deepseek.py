@@ -1,4 +1,4 @@
-"""V4.1 attention and router solutions: kernels in Triton's interpreter, engine calls by the source."""
+"""Test V4.1 attention and router solutions: kernels in Triton's interpreter, engine calls by the source."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ WRAPPERS = [f"sglang_{name}" for name in (f"{SPARSE}128", f"{SPARSE}640", MIXED,
 
 
 def assert_within_task(actual: torch.Tensor, expected: torch.Tensor, definition: str) -> None:
-    """The same shape and dtype, fresh memory in rows, and every element within the task's tolerance."""
+    """Require the same dtype, contiguous rows, and every element within the task's tolerance."""
     tolerance = json.loads((REPOSITORY / "tasks" / f"{definition}.json").read_text())["tolerance"]
     assert actual.dtype == expected.dtype and actual.is_contiguous()
     bounds = {name: tolerance[name] for name in ("rtol", "atol")}
@@ -31,7 +31,7 @@ def assert_within_task(actual: torch.Tensor, expected: torch.Tensor, definition:
 
 
 def sparse_inputs(rows: int, slots: int, T: int = 150):
-    """Rows of every length, holes, an index past the end, a row of holes only, and sinks of all kinds."""
+    """Make rows of every length, holes, an index past the end, a row of holes only, and sinks of all kinds."""
     generator = torch.Generator().manual_seed(slots)
     indices = torch.randint(T, (rows, 1, slots), generator=generator)
     indices[torch.rand(rows, 1, slots, generator=generator) < 0.1] = -1
@@ -59,7 +59,7 @@ def test_sparse_prefill_of_an_empty_workspace(kind):
 
 @pytest.mark.parametrize("kind, programs", [("triton", 6), ("torch", None)])
 def test_mixed_decode(kind, programs, reference, monkeypatch):
-    """Two shares of a token; positions 700, 40 and 0, with an empty slot inside the scanned ones."""
+    """Split a token into two shares; positions 700, 40 and 0, with an empty slot inside the scanned ones."""
     inputs, _ = decode_case()
     solution = load_solution(f"{kind}_{MIXED}")
     if programs:
@@ -69,7 +69,7 @@ def test_mixed_decode(kind, programs, reference, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["triton", "torch"])
 def test_mixed_decode_without_a_valid_slot(kind, reference, monkeypatch):
-    """No compressed page at all, and a second token of empty slots only: zeros."""
+    """Expect zeros without any compressed page and for a token of empty slots only."""
     (q, kv8, kv4, indices8, indices4, *_, sink), _ = decode_case()
     empty = torch.full_like(indices4[:2], -1)
     window = indices8[:2].clone()
@@ -84,13 +84,13 @@ def test_mixed_decode_without_a_valid_slot(kind, reference, monkeypatch):
 
 @pytest.mark.parametrize("tokens, share", [(1, 1), (2, 1), (13, 1), (16, 2), (64, 5), (132, 10), (500, 10)])
 def test_shares_of_a_token_are_even(tokens, share):
-    """`share`: the most tiles of 64 slots that one program has of the ten a token can have."""
+    """Compare `share`: the most tiles of 64 slots per program, of the ten a token can have."""
     splits = load_solution(f"triton_{MIXED}").splits_for(tokens, 640)
     assert -(-10 // splits) == share and tokens * splits <= max(tokens, 132)
 
 
 def test_hopper_gather_is_exact(reference):
-    """The gathered rows under the sparse prefill's reference give what the pages give."""
+    """Compare the sparse prefill's reference on the gathered rows with the reference on the pages."""
     (q, *caches, sink), _ = decode_case()
     rows, places, lengths = load_solution(f"flashmla_{MIXED}").prepare_gather(*caches)()
     for token, count in enumerate(lengths.tolist()):
@@ -100,7 +100,7 @@ def test_hopper_gather_is_exact(reference):
 
 
 def tied_router_inputs(rows: int):
-    """Three distinct experts and four distinct biases, all sums exact: most ranks tie."""
+    """Make few distinct experts and biases with exact sums, so that most ranks tie."""
     pick = torch.randint(3, (3, 384), generator=torch.Generator().manual_seed(7))
     hidden, experts = torch.zeros(rows, 5120).bfloat16(), torch.zeros(3, 5120).bfloat16()
     hidden[:, :4], experts[:, :4] = (normal(rows, 4) * 4).round() / 4, (normal(3, 4, seed=1) * 4).round() / 4
@@ -116,7 +116,7 @@ def test_router(kind):
 
 @pytest.mark.parametrize("kind", ["triton", "torch"])
 def test_router_on_ties(kind, monkeypatch):
-    """Exact ties, NaN and -0 in the biases, a last tile of rows that is not full."""
+    """Route exact ties, NaN and -0 in the biases, and a last tile of rows that is not full."""
     solution, inputs = load_solution(f"{kind}_{ROUTER}"), tied_router_inputs(17)
     monkeypatch.setattr(solution, "CONFIGURATIONS", ((1, 16, 128, 256, 2, 4, 2),), raising=False)
     assert_routed(solution.run(*inputs, 1.0), routed(*inputs, 1.0))

@@ -1,4 +1,4 @@
-"""Solutions of the dense and the grouped GEMM: kernels in Triton's interpreter, adapters around stand-ins."""
+"""Test solutions of the dense and the grouped GEMM: kernels in Triton's interpreter, adapters around stand-ins."""
 
 import ast
 import contextlib
@@ -30,7 +30,7 @@ def assert_within_tolerance(actual, expected):
 @pytest.mark.parametrize("described", [False, True], ids=["pointers", "descriptors"])
 @pytest.mark.parametrize("row", range(5))
 def test_dense_triton(reference, monkeypatch, row, described):
-    """Each configuration of the table with a ragged last tile; persistent programs on three processors."""
+    """Run each configuration with a ragged last tile; persistent programs on three processors."""
     solution = load_solution(f"triton_{DENSE[0]}")
     config = solution.CONFIGS[row]
     monkeypatch.setattr(solution, "CONFIGS", [config._replace(rows=sys.maxsize)])
@@ -50,7 +50,7 @@ def grouped_reference(reference):
 
 
 def check_grouped(solution, run, ids):
-    """Also that a prepared launch follows inputs that changed in place."""
+    """Compare with the reference, also after inputs of a prepared launch changed in place."""
     inputs = make_inputs(ids, **SMALL, experts=5)
     launch = getattr(solution, "prepare", lambda *x: lambda: solution.run(*x))(*inputs)
     assert_within_tolerance(launch(), run(*inputs))
@@ -74,7 +74,7 @@ def test_grouped_torch(grouped_reference, ids):
 
 @pytest.mark.parametrize("kind", ["triton", "torch"])
 def test_every_code_has_its_value(grouped_reference, kind):
-    """Two elements of K count: all FP8 codes as rows, all FP4 pairs as weight rows."""
+    """Multiply all FP8 codes as rows by all FP4 pairs as weight rows; two elements of K count."""
     every = torch.arange(256, dtype=torch.uint8).view(torch.int8)
     inputs = a, a_scale, b, b_scale, _ = make_inputs([1] * 256, **SMALL, experts=5)
     a.zero_(), b.zero_(), a_scale.fill_(127), b_scale.fill_(127)
@@ -88,7 +88,7 @@ def test_every_code_has_its_value(grouped_reference, kind):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_extreme_scales(grouped_reference):
-    """All values are 1: scale bytes 255 (NaN), and 254 and 0, which make 1 again.
+    """Scale ones by the bytes 255 (NaN), and 254 and 0, which make 1 again.
 
     Not 0 for activations: the interpreter loses subnormal numbers on their way to bfloat16.
     """
@@ -101,7 +101,7 @@ def test_extreme_scales(grouped_reference):
 
 
 def test_a_tile_writes_its_own_rows_only(monkeypatch):
-    """Tiles run in turn here and later ones would mend it: all but the first are left out."""
+    """Run the first tile alone: the interpreter runs tiles consecutively, and later ones would hide the fault."""
     solution = load_solution(f"triton_{GROUPED[0]}")
     whole = solution._rows_and_plan
 
@@ -120,7 +120,7 @@ def test_a_tile_writes_its_own_rows_only(monkeypatch):
 
 
 def decoded_weights(solution, codes, scales):
-    """float32 [E, N, K] by the torch solution's own tables."""
+    """Decode float32 [E, N, K] by the torch solution's own tables."""
     pairs = solution.byte_pairs(codes.device)
     return torch.stack(
         [solution.scaled(pairs[x.view(torch.uint8).int()].flatten(-2), s).float() for x, s in zip(codes, scales)]
@@ -128,7 +128,7 @@ def decoded_weights(solution, codes, scales):
 
 
 def multiply_segments(x, weights, d, layout):
-    """What both libraries do; rows of an expert start at multiples of the alignment, others are not read."""
+    """Multiply as both libraries do: rows of an expert start at multiples of the alignment, others are not read."""
     for first in range(0, len(layout), ALIGNMENT):
         assert layout[first : first + ALIGNMENT].unique().numel() <= 2
     for i in (layout >= 0).nonzero().flatten().tolist():
@@ -148,7 +148,7 @@ def multiply_fp8_fp4(lhs, rhs, d, layout, recipe_a, recipe_b):
 
 @pytest.fixture
 def libraries(monkeypatch):
-    """Stand-ins with the signatures of DeepGEMM and of the engine's entry point."""
+    """Install stand-ins with the signatures of DeepGEMM and of the engine's entry point."""
     deep_gemm, entrypoint = ModuleType("deep_gemm"), ModuleType(ENTRYPOINT)
     deep_gemm.get_mk_alignment_for_contiguous_layout = lambda: ALIGNMENT
     deep_gemm.m_grouped_bf16_gemm_nt_contiguous = multiply_segments

@@ -1,4 +1,4 @@
-"""Solutions of the gated delta, sparse attention and index definitions.
+"""Test solutions of the gated delta, sparse attention and index definitions.
 
 Kernels run in Triton's interpreter, adapters on stand-ins for the libraries; engine calls are checked against
 its source.
@@ -43,7 +43,7 @@ def libraries(monkeypatch):
 
 
 def check(kind: str, definition: str, reference, inputs, changed=None) -> None:
-    """A solution is within its task's tolerance, leaves its inputs alone, and follows inputs that change."""
+    """Require a result within the task's tolerance, unchanged inputs, and a launch that follows changed inputs."""
     tolerance = read_task(REPOSITORY, definition).tolerance
     launch = load_solution(f"{kind}_{definition}").prepare(*inputs)
     launch()
@@ -79,7 +79,7 @@ def test_gdn_prefill(kind, reference):
 @pytest.mark.parametrize("kind", ["triton", "triton_split"])
 @pytest.mark.parametrize("share, decay", [(0.5, 1e-4), (1.0, 1.0)])
 def test_gdn_prefill_is_close_to_float32(kind, share, decay, reference):
-    """Far closer than the contest asks, where the keys have `share` in common, and with extreme decays."""
+    """Ask far more than the contest, where the keys have `share` in common, and with extreme decays."""
     q, k, v, state, A_log, a, dt_bias, *rest = gdn_inputs(PREFILL, [67], seed=3)
     k = torch.nn.functional.normalize((1 - share) * k.float() + share * k[:1].float(), dim=-1).bfloat16()
     dt_bias = torch.full_like(dt_bias, math.log(math.expm1(-math.log(decay))) if decay < 1 else -30.0)
@@ -91,7 +91,7 @@ def test_gdn_prefill_is_close_to_float32(kind, share, decay, reference):
 
 @pytest.mark.parametrize("kind", kinds(ATTENTION))
 def test_sparse_attention(kind, reference):
-    """Rows without a tail, with nothing but a tail, with 512 blocks; rows of three sequences interleaved."""
+    """Attend rows without a tail, with nothing but a tail, with 512 blocks; three sequences interleaved."""
     rows = [(0, 2302), (1, 6), (2, 0), (1, 7)]
     inputs = published_inputs(rows, [2304, 9, 1], seed=1, share=0.95)
     check(kind, ATTENTION, reference, inputs, changed=inputs[0].flip(0))
@@ -105,7 +105,7 @@ def test_sparse_attention_of_one_row_a_sequence(kind, reference):
 
 
 def test_sparse_attention_unsplit_holes_and_large_values(reference, monkeypatch):
-    """Many rows keep their slots together; a hole among the ids; few keys with values of deviation 5."""
+    """Attend many rows unsplit, a hole among the ids, and few keys with values of deviation 5."""
     rows = [(0, position) for position in range(4, 40, 5)]
     inputs = list(attention_inputs(rows, [40], 16, 7, select_blocks(rows, 512, 7, 1.0)))
     inputs[2] = inputs[2] * 5
@@ -125,7 +125,7 @@ def test_splits_of_a_row(rows, splits):
 
 @pytest.mark.parametrize("kind", kinds(INDEX))
 def test_index_selection(kind, reference):
-    """Under, exactly and over 512 visible blocks, of three sequences interleaved, in pages of 16."""
+    """Select from under, exactly and over 512 visible blocks of three interleaved sequences, in pages of 16."""
     rows, lengths = published_rows()
     inputs = index_inputs(rows, lengths, 16, seed=1)
     check(kind, INDEX, reference, inputs, changed=inputs[0].flip(0))
@@ -138,7 +138,7 @@ def test_index_selection_of_one_row_a_sequence(kind, reference):
 
 @pytest.mark.parametrize("values", ["equal", "integers", "zero"])
 def test_index_ties_go_to_the_lower_ids(values, reference):
-    """More equal scores than fit a program: threshold and compaction walk the list in memory."""
+    """Select among more equal scores than fit a program: threshold and compaction walk the list in memory."""
     inputs = index_inputs([(0, 10001)], [10002], 16, seed=3, values=1)
     if values == "equal":
         inputs[1][:] = inputs[1][0, 0].nan_to_num()
@@ -149,7 +149,7 @@ def test_index_ties_go_to_the_lower_ids(values, reference):
 
 @pytest.mark.parametrize("margin", [2.0**-16, 0.05])
 def test_index_scores_near_the_threshold_are_exact(margin, reference, monkeypatch):
-    """A wide margin scores many blocks again, and list and threshold change with it: the ids do not."""
+    """Widen the margin: more blocks are scored again, list and threshold change, the ids do not."""
     inputs = index_inputs([(0, 14003), (0, 13000)] * 5, [14004], 16, seed=4)
     solution = load_solution(f"triton_{INDEX}")
     monkeypatch.setattr(solution, "MARGIN", margin)
@@ -157,7 +157,7 @@ def test_index_scores_near_the_threshold_are_exact(margin, reference, monkeypatc
 
 
 def test_index_near_tie_inside_float32(reference):
-    """Scores that differ by chance in float32 sums: the float64 scores decide, equal ones go by id."""
+    """Decide by float64 where float32 sums differ by rounding; equal scores go by id."""
     table, pages = page_table([600], 16, 5)
     q, keys = torch.zeros(1, 4, 128), noise(6, 1, 1, 128).expand(pages, 16, 128).clone()
     q[:] = noise(7, 1, 4, 128)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.core.errors import NotFound, SchemaError
+from inference_kernels.core.errors import NotFound, SchemaError, as_errors
 from inference_kernels.core.files import read_json
 from inference_kernels.core.schema import native_errors, parameter_count, unknown_keys
 
@@ -48,9 +48,7 @@ def interface_errors(solution: dict[str, Any], definition: dict[str, Any], where
         faults = _parameter_faults(solution, definition)
     else:
         faults = []
-    return [
-        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
-    ]
+    return as_errors(faults, where)
 
 
 def _parameter_faults(solution: dict[str, Any], definition: dict[str, Any]) -> list[tuple[str, str, str]]:

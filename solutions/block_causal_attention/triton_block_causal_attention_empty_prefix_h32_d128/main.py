@@ -29,19 +29,9 @@ def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
 
 @triton.jit
 def _add_block(
-    query,
-    key_rows,
-    value_rows,
-    acc,
-    peak,
-    mass,
-    columns,
-    bound,
-    length,
-    SCALE: tl.constexpr,
-    MASKED: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    query, key_rows, value_rows, acc, peak, mass, columns, bound, length,
+    SCALE: tl.constexpr, MASKED: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Add one block of keys to the running softmax (acc, peak, mass); MASKED: row i has columns < bound."""
     keys = _load_block(key_rows, columns < length, MASKED, INTERPRET)
     scores = tl.dot(query, tl.trans(keys))
@@ -60,24 +50,10 @@ def _add_block(
 
 @triton.jit
 def _add_segment(
-    query,
-    k,
-    v,
-    acc,
-    peak,
-    mass,
-    bound,
-    unmasked,
-    stop,
-    length,
-    head,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    SCALE: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    MASKED_N: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    query, k, v, acc, peak, mass, bound, unmasked, stop, length, head,
+    H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr,
+    BLOCK_N: tl.constexpr, MASKED_N: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Add keys [0, stop) of one tensor of `length` rows; those below `unmasked` are visible to every row."""
     channels = tl.arange(0, D)
     columns = tl.arange(0, BLOCK_N)
@@ -102,20 +78,10 @@ def _add_segment(
 
 @triton.jit
 def _attention(
-    q,
-    k,
-    v,
-    kv_end,
-    o,
-    S,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    SCALE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    MASKED_N: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k, v, kv_end, o, S,
+    H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, MASKED_N: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Attend one query tile of one head. The tiles of a head start with the last, which sees the most keys."""
     tile, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -30,17 +30,9 @@ def _load_block(rows, inside, MASKED: tl.constexpr, INTERPRET: tl.constexpr):
 
 @triton.jit
 def _add_block(
-    query,
-    key_rows,
-    value_rows,
-    acc,
-    peak,
-    mass,
-    inside,
-    SCALE: tl.constexpr,
-    MASKED: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    query, key_rows, value_rows, acc, peak, mass, inside,
+    SCALE: tl.constexpr, MASKED: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Add one block of keys to the running softmax (acc, peak, mass); MASKED: only keys `inside` count."""
     keys = _load_block(key_rows, inside, MASKED, INTERPRET)
     scores = tl.dot(query, tl.trans(keys))
@@ -56,22 +48,10 @@ def _add_block(
 
 @triton.jit
 def _attention(
-    q,
-    k,
-    v,
-    o,
-    lse,
-    Nq,
-    Nk,
-    part,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    SCALE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    SPLIT: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, k, v, o, lse, Nq, Nk, part,
+    H: tl.constexpr, D: tl.constexpr, SCALE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Attend one query tile of one head to keys [split * part, ...); SPLIT: o is float32 [splits, B, Nq, H, D]."""
     sample, head = (tl.program_id(1) // H).to(tl.int64), tl.program_id(1) % H
     channels = tl.arange(0, D)

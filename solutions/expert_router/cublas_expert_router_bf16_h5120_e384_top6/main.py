@@ -27,19 +27,11 @@ def _log1p(z):
 
 @triton.jit
 def _gate(
-    logits,
-    bias,
-    bias_vl,
-    is_image,
-    ids,
-    weights,
-    factor,
-    M,
-    E: tl.constexpr,
-    LANES: tl.constexpr,
-    TOPK: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
+    logits, bias, bias_vl, is_image,
+    ids, weights,  # written
+    factor, M,
+    E: tl.constexpr, LANES: tl.constexpr, TOPK: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
     """Gate one token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E

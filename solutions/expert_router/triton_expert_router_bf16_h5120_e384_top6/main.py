@@ -28,18 +28,10 @@ GATE_WARPS = 1
 
 @triton.jit
 def _project(
-    hidden,
-    weight,
-    shares,
-    M,
-    H: tl.constexpr,
-    E: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SPLITS: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    hidden, weight, shares, M,
+    H: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     expert = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(2)
@@ -69,19 +61,11 @@ def _log1p(z):
 
 @triton.jit
 def _gate(
-    logits,
-    bias,
-    bias_vl,
-    is_image,
-    ids,
-    weights,
-    factor,
-    M,
-    E: tl.constexpr,
-    LANES: tl.constexpr,
-    TOPK: tl.constexpr,
-    SPLITS: tl.constexpr,
-):
+    logits, bias, bias_vl, is_image,
+    ids, weights,  # written
+    factor, M,
+    E: tl.constexpr, LANES: tl.constexpr, TOPK: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
     """Gate one token: sum the shares of its logits, score, select and write the experts in increasing order."""
     row, expert = tl.program_id(0).to(tl.int64), tl.arange(0, LANES)
     real = expert < E

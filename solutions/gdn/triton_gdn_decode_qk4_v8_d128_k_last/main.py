@@ -21,22 +21,10 @@ CONFIGURATIONS = ((4, 8, 1), (16, 16, 2), (1 << 30, 32, 4))
 
 @triton.jit
 def step(
-    q,
-    k,
-    v,
-    state,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    scale,
-    output,
-    new_state,
-    HAS_STATE: tl.constexpr,
-    GROUP: tl.constexpr,
-    ROWS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    q, k, v, state, A_log, a, dt_bias, b, scale,
+    output, new_state,  # written
+    HAS_STATE: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Program (slice of ROWS value rows, value head, sequence); pointers to the definition's tensors."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     sequence = tl.program_id(2)

@@ -91,20 +91,10 @@ def has_descriptors(device):
 
 @triton.jit(do_not_specialize=["M"])  # otherwise M = 1 and multiples of 16 compile separate kernels
 def _product(
-    a,
-    b,
-    c,
-    M,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    PERSISTENT: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    a, b, c, M,
+    N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, PERSISTENT: tl.constexpr, DESCRIBED: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     if PERSISTENT:
         tiles = tl.cdiv(M, BLOCK_M) * (N // BLOCK_N)
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -115,20 +105,10 @@ def _product(
 
 @triton.jit
 def _tile(
-    a,
-    b,
-    c,
-    tile,
-    M,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    a, b, c, tile, M,
+    N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, DESCRIBED: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Compute one tile of C. Tiles run down GROUP tiles of rows, then on to the next columns."""
     strip = GROUP * (N // BLOCK_N)
     first = tile // strip * GROUP

@@ -126,20 +126,12 @@ def prepare(a, a_scale, b, b_scale, expert_ids):
 
 @triton.jit(do_not_specialize=["M", "tiles"])
 def _rows_and_plan(
-    pairs,
-    a_scale,
-    ids,
-    x,
-    plan,
-    M,
-    tiles,
-    K: tl.constexpr,
-    E: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    STEPS: tl.constexpr,
-    PAIRS: tl.constexpr,
-    EXPERTS: tl.constexpr,
-):
+    pairs, a_scale, ids,
+    x, plan,  # written
+    M, tiles,
+    K: tl.constexpr, E: tl.constexpr, BLOCK_M: tl.constexpr,
+    STEPS: tl.constexpr, PAIRS: tl.constexpr, EXPERTS: tl.constexpr,
+):  # fmt: skip
     """Write the plan in program 0, decode row i in program i + 1."""
     if tl.program_id(0) == 0:
         _write_plan(ids, plan, M, tiles, E, BLOCK_M, STEPS, EXPERTS)
@@ -216,20 +208,10 @@ def _power_of_two(code):
 
 @triton.jit(do_not_specialize=["M", "tiles"])  # otherwise M = 1 and multiples of 16 compile separate kernels
 def _product(
-    x,
-    b,
-    b_scale,
-    plan,
-    d,
-    M,
-    tiles,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    x, b, b_scale, plan, d, M, tiles,
+    N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     """Multiply a tile of rows by BLOCK_N weight rows of its expert, transposed: sums are [BLOCK_N, BLOCK_M]."""
     tile = tl.program_id(0) // (N // BLOCK_N)
     if tile >= tl.load(plan + 3 * tiles):

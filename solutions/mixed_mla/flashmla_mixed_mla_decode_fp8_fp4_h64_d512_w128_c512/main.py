@@ -60,22 +60,10 @@ def _fp4_keys(pages, slot, valid, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _gather(
-    pages8,
-    pages4,
-    indices8,
-    indices4,
-    length8,
-    length4,
-    rows,
-    places,
-    lengths,
-    P8: tl.constexpr,
-    P4: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    pages8, pages4, indices8, indices4, length8, length4,
+    rows, places, lengths,  # written
+    P8: tl.constexpr, P4: tl.constexpr, W: tl.constexpr, C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Gather rows [B, W + C, D], their indices (-1: empty slot) and the scanned slots per token."""
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -85,29 +85,12 @@ def _finish(weighted, total, top, sink):
 
 @triton.jit
 def _attend(
-    q,
-    pages8,
-    pages4,
-    indices8,
-    indices4,
-    length8,
-    length4,
-    attn_sink,
-    output,
-    sums,
-    tops,
-    totals,
+    q, pages8, pages4, indices8, indices4, length8, length4, attn_sink,
+    output, sums, tops, totals,  # written: output unsplit, the others split
     scale_log2,
-    P8: tl.constexpr,
-    P4: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SPLITS: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    P8: tl.constexpr, P4: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     token, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     head, dim, lane = tl.arange(0, H), tl.arange(0, D), tl.arange(0, BLOCK)
     place = head[:, None] * D + dim[None, :]

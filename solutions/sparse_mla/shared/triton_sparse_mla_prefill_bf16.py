@@ -19,20 +19,9 @@ WARPS, STAGES = 8, 2  # from a sweep on an H200, as BLOCK_SLOTS
 
 @triton.jit
 def _attend(
-    q,
-    kv,
-    indices,
-    topk_length,
-    attn_sink,
-    output,
-    scale_log2,
-    T,
-    K_SLOTS: tl.constexpr,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-    INTERPRET: tl.constexpr,
-):
+    q, kv, indices, topk_length, attn_sink, output, scale_log2, T,
+    K_SLOTS: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, INTERPRET: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head, dim = tl.arange(0, H), tl.arange(0, D)
     place = row * H * D + head[:, None] * D + dim[None, :]
