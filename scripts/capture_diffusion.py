@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Capture operator calls of a real SGLang diffusion run: start the engine, send the requests, validate.
 
-Runs in the engine's environment (`make engine`), and changes over to it by itself. The same command resumes an
+Runs in the engine's environment (`make engine`), and switches to it by itself. The same command resumes an
 interrupted run. Images and videos go to a folder beside --output-root.
 """
 
@@ -14,16 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from inference_kernels.capture.engine import ENGINE_PYTHON
 from inference_kernels.capture.kinds import STEP_NAMES, Kind
 from inference_kernels.cli import print_json, run_main
 from inference_kernels.core.errors import EnvironmentMissing
-from inference_kernels.core.layout import REPOSITORY
 from inference_kernels.engine.diffusion import capture
 from inference_kernels.engine.diffusion_settings import DiffusionOptions
 from inference_kernels.models.registry import MEDIA, MODALITIES
 
 CASES = [case for kind in MEDIA.values() for case in kind.cases]
-ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -146,7 +145,7 @@ def sizes(texts: list[str], kind: Kind, refuse: Callable[[str], NoReturn]) -> di
 
 
 def enter_engine_environment() -> None:
-    """Go on in the engine's interpreter if this one has no SGLang; EnvironmentMissing if there is none."""
+    """Restart in the engine's interpreter if this one has no SGLang; EnvironmentMissing if there is none."""
     if importlib.util.find_spec("sglang"):
         return
     if not ENGINE_PYTHON.exists() or Path(sys.prefix).resolve() == ENGINE_PYTHON.parents[1].resolve():

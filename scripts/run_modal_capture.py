@@ -100,7 +100,7 @@ def check(arguments: argparse.Namespace, refuse) -> None:
 
 
 def needs_manifest(arguments: argparse.Namespace) -> bool:
-    """Whether a published checkpoint is converted, for which a manifest says what the distribution holds."""
+    """Whether a published checkpoint is to be converted, which takes the manifest of its distribution."""
     return PUBLISHED[arguments.kind].converted and arguments.prepare_model and not arguments.seeded
 
 

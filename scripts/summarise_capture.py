@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write what a text-model capture holds, without tensors: each call's axes, kernel and errors of its replay.
 
-For runs too large to travel. Of an incomplete run the finished cases count: their calls are replayed first.
+For runs too large to copy. An incomplete run counts with its finished cases, whose calls are replayed first.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Importing: the same capture is the same workload, whatever is there already."""
+"""Importing: the same capture gives the same workload, whatever is there already."""
 
 import shutil
 from pathlib import Path

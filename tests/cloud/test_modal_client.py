@@ -23,7 +23,7 @@ def make_plan(kind="image", **changes) -> CapturePlan:
 
 
 def drive(modal: FakeModal, file: Path) -> None:
-    """Everything that the runner can ask of the client."""
+    """Make every call that the runner can make of the client."""
     for image, plan in ((ENGINE_IMAGE, make_plan("deepseek41")), ("im-1", make_plan(prepare_model=True))):
         runner = ModalRunner(modal, image, "hub")
         runner.upload("inference-kernels-captures", {"uploads/toy/reference.png": file})
@@ -118,7 +118,7 @@ def test_without_the_client_the_remedy_is_named(monkeypatch):
 
 
 def test_the_installed_client_has_every_name_and_takes_every_call(modal, tmp_path):
-    """Binds each recorded call to the real signature."""
+    """Bind each recorded call to the real signature."""
     client = pytest.importorskip("modal", reason="the Modal client is not installed")
     drive(modal, tmp_path / "file")
     assert {call[1] for call in modal.calls} >= {

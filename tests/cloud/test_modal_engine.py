@@ -16,7 +16,7 @@ import pytest
 
 from helpers import toy
 from helpers.commands import SCRIPTS, process
-from inference_kernels.cloud.local import ENGINE_PYTHON
+from inference_kernels.capture.engine import ENGINE_PYTHON
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TEST_DISTRIBUTION") != "1" or not ENGINE_PYTHON.exists(),

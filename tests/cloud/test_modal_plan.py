@@ -1,5 +1,4 @@
-"""`run_modal_capture.py`: the published command lines with --dry-run, refusals, and the commands that a plan
-makes."""
+"""`run_modal_capture.py`: the published command lines with --dry-run, refusals, and a plan's commands."""
 
 import runpy
 import shlex

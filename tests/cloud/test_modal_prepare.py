@@ -19,8 +19,7 @@ REPOSITORY = Repository("toy/model", patterns=("config.json", "*.safetensors"))
 
 
 class Hub:
-    """huggingface_hub as far as it is used. faults: file -> contents of the next downloads, or an
-    exception."""
+    """huggingface_hub as far as it is used. faults: file -> contents of the next downloads, or an exception."""
 
     def __init__(self):
         self.calls, self.faults, self.revision = [], {}, REVISION

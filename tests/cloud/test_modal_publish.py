@@ -66,7 +66,7 @@ def test_a_restart_restores_what_is_listed_and_discards_the_rest(setting, tmp_pa
     publisher.publish()
     published = toy.tree_bytes(volume.folder / "dataset")
     play(run, root, "b", 5)
-    # Taken away between the tensors of case b and the manifest, and inside the writing of one more file.
+    # Stopped between the tensors of case b and the manifest, while one more file was being written.
     stray = volume.folder / "dataset" / "calls" / "half.json"
     stray.write_text("{")
     (volume.folder / "dataset" / "blob" / ".tmp-left").write_text("half")

@@ -13,8 +13,7 @@ from inference_kernels.core.errors import CaptureError
 
 
 class FakeRunner:
-    """A volume in memory. faults: path -> contents of the next reads, an exception for one that breaks
-    off."""
+    """A volume in memory. faults: path -> contents of the next reads, or the exception that a read raises."""
 
     def __init__(self, files: dict[str, bytes]):
         self.files, self.faults, self.order = files, {}, []

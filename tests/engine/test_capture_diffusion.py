@@ -61,7 +61,7 @@ class Engine:
 
 
 def capture_one_call(recorder, wrong=False):
-    """One exact call: with one key in all, every output is that key's value."""
+    """Record one exact call: with a single key, every output is that key's value."""
     seed = len(recorder.request()["prompt"])
     row = (torch.arange(32 * 128) % 7 + seed).bfloat16().reshape(1, 32, 128)
     inputs = {"q": row, "k_prefix": row, "v_prefix": row, "k": row, "v": row}

@@ -77,7 +77,7 @@ class PrefixEngine:
 
 @pytest.fixture
 def options(tmp_path, monkeypatch) -> LlmOptions:
-    """A published DeepSeek checkpoint of which only configuration and index are there."""
+    """Options of a published DeepSeek checkpoint of which only configuration and index are there."""
     folder = tmp_path / "checkpoint"
     write_json(folder / "config.json", CONFIG)
     write_json(folder / "model.safetensors.index.json", {"weight_map": {}})
@@ -90,7 +90,7 @@ def options(tmp_path, monkeypatch) -> LlmOptions:
 
 
 def steps(kind: str, case: str, limit: int | None = None) -> dict[str, list[int]]:
-    """The passes to keep, which must be the same for all definitions of a phase."""
+    """Return the passes to keep, which must be the same for all definitions of a phase."""
     found = {}
     for phase, by_name in served_profile(kind, "published", limit).cases[case].keep.items():
         (found[phase],) = {tuple(numbers) for numbers in by_name.values()}
@@ -114,7 +114,7 @@ def test_other_profiles_are_as_they_were():
 def test_the_longest_requests_fit_the_context(options):
     llm_settings.check_context(options)
     profile = served_profile("qwen-next", "published")
-    # The longest input and the longest output that are published, should they be one request.
+    # The longest input and the longest output that are published, if they were one request.
     assert profile.flags["context_length"] >= 249_088 + 7_948 + llm_settings.CONTEXT_MARGIN
     with pytest.raises(CaptureError, match="full_context_p90: expected a context of at least 556276"):
         llm_settings.check_context(replace(options, kind="qwen-next"))

@@ -22,7 +22,7 @@ HARDWARE = {"device": "cuda", "name": "toy", "compute_capability": "9.0", "cuda"
 
 @pytest.fixture
 def options(tmp_path, monkeypatch) -> LlmOptions:
-    """LlmOptions of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
+    """Options of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
     pipeline, folder = seeded_pipeline("qwen-next"), tmp_path / "checkpoint"
     for name, document in pipeline.documents.items():
         write_json(folder / name, document)
@@ -76,7 +76,7 @@ def test_profiles_are_consistent(profile, kind):
 
 
 def kept_passes(case, chunk: int) -> dict[str, int]:
-    """How many forward passes of each kind a case has at least, when all its requests start together."""
+    """Count the forward passes per kind that a case has at least, if all its requests start together."""
     tokens = sum(prompt.length for prompt in case.prompts) - case.cached[1]
     passes = {"prefill": -(-tokens // chunk)}
     for step in range(max(case.outputs) - 1):

@@ -11,13 +11,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def installed() -> Path | None:
-    """The site-packages folder of the engine's environment, if it holds the pinned version."""
+    """Return the site-packages folder of the engine's environment, if it holds the pinned version."""
     found = sorted((REPOSITORY / ".venv-engine").glob(f"lib/python3*/site-packages/sglang-{VERSION}.dist-info"))
     return found[0].parent if found else None
 
 
 def wheel(folder: Path) -> Path | str:
-    """The wheel in `folder`, downloaded if it is not there; the reason in words if that is impossible."""
+    """Return the wheel in `folder`, downloaded if it is not there; a string with the reason if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     found = sorted(folder.glob(f"sglang-{VERSION}-*.whl"))
     if not found:
@@ -60,7 +60,7 @@ class Source:
         return self.trees[name]
 
     def find(self, dotted: str) -> ast.AST:
-        """The function or class at a dotted path; LookupError that names the part which is missing."""
+        """Return the function or class at a dotted path; LookupError that names the missing part."""
         parts = dotted.split(".")
         for count in range(len(parts), 0, -1):
             stem = "/".join(parts[:count])
@@ -88,7 +88,7 @@ class Source:
         return [item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
     def members(self, dotted: str) -> set[str]:
-        """Names a class defines: methods, fields, and attributes its methods assign on self."""
+        """Return the names a class defines: methods, fields, and attributes that its methods assign on self."""
         names = set()
         for node in ast.walk(self.find(dotted)):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -102,7 +102,7 @@ class Source:
         return names
 
     def fields(self, folder: str) -> set[str]:
-        """Annotated class fields of all modules in a folder of the package."""
+        """Return the annotated class fields of all modules in a folder of the package."""
         if self.archive:
             files = [name for name in self.names if name.startswith(folder) and name.endswith(".py")]
         else:
@@ -116,7 +116,7 @@ class Source:
 
 
 def require_known_calls(engine: Source, solution: Path) -> None:
-    """Every engine function that a solution imports is called, with parameters that the pinned engine has."""
+    """Assert that every engine function that a solution imports is called with parameters of the pinned engine."""
     tree = ast.parse(solution.read_text())
     modules = {
         alias.name: node.module

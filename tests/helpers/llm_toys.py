@@ -1,7 +1,6 @@
-"""Runs, forward batches and tensors for tests that drive the language-model hooks with small stand-ins of the
-engine.
+"""Runs, batches and tensors for tests that drive the language-model hooks with small stand-ins of the engine.
 
-Tensors are made by rule (the seeded generator), never drawn at random.
+Tensors come from the seeded generator, never from a random one.
 """
 
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ ONE_RANK = Ranks()
 
 
 def drawn(name: str, *shape: int, std: float = 1.0, dtype=torch.bfloat16) -> torch.Tensor:
-    """A seeded tensor; float32 first, so that any dtype gets the same values."""
+    """Return a seeded tensor; float32 first, so that any dtype gets the same values."""
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     data = recipe_bytes(recipe_for_std(std, 1, name, shape, "float32"))
@@ -27,7 +26,7 @@ def drawn(name: str, *shape: int, std: float = 1.0, dtype=torch.bfloat16) -> tor
 
 
 def coded(name: str, *shape: int, form: str = "e4m3", low: int = 0, levels: int = 0) -> torch.Tensor:
-    """uint8 bytes of a number format, by the seeded generator."""
+    """Return uint8 bytes of a number format, from the seeded generator."""
     recipe = ByteRecipe(1, name, shape, form, low, levels)
     return torch.frombuffer(bytearray(b"".join(byte_chunks(recipe))), dtype=torch.uint8).view(shape)
 
@@ -70,7 +69,7 @@ class Toy:
         self.run.begin_case(name, {"prompt_tokens": [0] * requests, "keep": keep})
 
     def forward(self, forward_batch, work) -> None:
-        """One forward pass of the model: `work()` inside `ModelRunner.forward`."""
+        """Run one forward pass of the model: `work()` inside `ModelRunner.forward`."""
         self.hooks.around_forward(lambda runner, batch: work(), None, forward_batch)
 
     def validated(self) -> list:
@@ -85,5 +84,5 @@ class Toy:
 
 
 def hooked(original, hook):
-    """`original` as the engine's registry wraps it."""
+    """Wrap `original` as the engine's registry does."""
     return lambda *args, **kwargs: hook(original, *args, **kwargs)

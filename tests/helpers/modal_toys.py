@@ -1,8 +1,8 @@
-"""A toy checkout whose capture script plays cases of tests/toy.py, and what a rented capture of it needs.
+"""A toy checkout whose capture script plays cases of helpers/toy.py, and what a rented capture of it needs.
 
-The capture script obeys files of a control folder, each of them once: `<case>.kill` ends the container in the
+The capture script obeys files of a control folder, each once: `<case>.kill` ends the container in the
 middle of the case, `<case>.stop` tells it to stop there, `<case>.fail` and `<case>.crash` end the capture
-itself, `<case>.hang` waits for ever. `served.txt` lists the cases it began.
+itself, `<case>.hang` waits endlessly. `served.txt` lists the cases it began.
 """
 
 import json

@@ -16,7 +16,7 @@ def track(kind: bytes, width: int, height: int, samples: int) -> bytes:
 
 
 def mp4(width: int, height: int, frames: int, sound: int | None = 10, first: bytes = b"") -> bytes:
-    """A file with a video track and, unless `sound` is None, a sound track; `first`: boxes before them."""
+    """Return a file with a video track and, unless `sound` is None, a sound track; `first`: boxes before them."""
     tracks = [track(b"vide", width, height, frames)]
     tracks += [] if sound is None else [track(b"soun", 0, 0, sound)]
     return box(b"ftyp", b"isom") + first + box(b"moov", box(b"mvhd", bytes(100)), *tracks)

@@ -1,4 +1,4 @@
-"""A miniature dataset made the way the real one is: a toy engine, the recorder, validation, the importer."""
+"""A miniature dataset, made as the real one is: by a toy engine, the recorder, validation and the importer."""
 
 import json
 import shutil
@@ -30,13 +30,13 @@ OPERATION = {"call_path": "ToyLayer.forward", "layer": "layers.0", "step": 0, "p
 
 
 def toy_root(path: Path) -> Path:
-    """A dataset root with the toy definition and task, without workloads."""
+    """Make a dataset root with the toy definition and task, without workloads."""
     shutil.copytree(DATA, path)
     return path
 
 
 def add_definition(root: Path, name: str) -> None:
-    """The toy definition and its task once more, under another name."""
+    """Add the toy definition and its task again, under another name."""
     for folder in ("definitions/toy", "tasks"):
         value = json.loads((root / folder / f"{NAME}.json").read_text())
         value |= {
@@ -51,7 +51,7 @@ def toy_weight() -> torch.Tensor:
 
 
 def toy_call(rows: int) -> tuple[dict, dict]:
-    """Inputs and outputs of one call of the toy engine, which shares no code with the reference."""
+    """Return inputs and outputs of one call of the toy engine, which shares no code with the reference."""
     x = ((torch.arange(rows * 8).reshape(rows, 8) % 23 - 11) / 4).to(torch.bfloat16)
     ids = torch.tensor([row * row % rows for row in range(rows)], dtype=torch.int32)
     weight, scale = toy_weight(), 0.5
@@ -66,7 +66,7 @@ def start_run(folder: Path) -> RunFolder:
 
 
 def record_call(run: RunFolder, root: Path, rows: int, name: str = NAME) -> str:
-    """One call of the toy engine, recorded; its workload UUID."""
+    """Record one call of the toy engine; return its workload UUID."""
     recorder = Recorder(run.root, root)
     recorder.observe(name)
     inputs, outputs = toy_call(rows)
@@ -76,7 +76,7 @@ def record_call(run: RunFolder, root: Path, rows: int, name: str = NAME) -> str:
 
 
 def play_case(run: RunFolder, root: Path, case: str, rows: int, name: str = NAME) -> None:
-    """One request of the toy engine: one call, recorded."""
+    """Serve one request of the toy engine: one call, recorded."""
     run.begin_case(case, {"rows": rows})
     record_call(run, root, rows, name)
     run.finish_case(case, [], 0.1)
@@ -85,7 +85,7 @@ def play_case(run: RunFolder, root: Path, case: str, rows: int, name: str = NAME
 def captured_run(
     folder: Path, root: Path, rows: tuple[int, ...] = (3, 5), names: tuple[str, ...] = (NAME,)
 ) -> RunFolder:
-    """A complete, validated run with one case for each definition and row count."""
+    """Make a complete, validated run with one case per definition and row count."""
     run = start_run(folder)
     for name in names:
         for count in rows:
@@ -96,7 +96,7 @@ def captured_run(
 
 
 def import_run(folder: Path, root: Path, store: str = "starter") -> int:
-    """What `capture_inputs.py --import-capture` does; returns the number of new workloads."""
+    """Import as `capture_inputs.py --import-capture` does; return the number of new workloads."""
     calls = importer.read_run(folder, root)
     importer.prepare_root(root)
     places = importer.plan_copies(calls, root, store)
@@ -106,7 +106,7 @@ def import_run(folder: Path, root: Path, store: str = "starter") -> int:
 
 
 def toy_dataset(path: Path, store: str = "starter") -> Path:
-    """A complete dataset root with two workloads; its seeded weight is materialised."""
+    """Make a complete dataset root with two workloads; its seeded weight is materialised."""
     root = toy_root(path / "dataset")
     captured_run(path / "run", root)
     import_run(path / "run", root, store)
@@ -114,7 +114,7 @@ def toy_dataset(path: Path, store: str = "starter") -> Path:
 
 
 def tree_bytes(root: Path) -> dict[str, bytes]:
-    """Content of every file below `root`, by relative path."""
+    """Read every file below `root`, by relative path."""
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 

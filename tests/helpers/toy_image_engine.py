@@ -39,7 +39,7 @@ class FakeRecorder:
 
 
 class LocalAttention(nn.Module):
-    """buffers: a dictionary if results of one shape share their memory, as with a static output buffer."""
+    """buffers: a dictionary if results of one shape share memory, as with a static output buffer."""
 
     attn_impl, buffers = SimpleNamespace(), None
 
@@ -107,7 +107,7 @@ class Block(nn.Module):
 
 
 def qkv(rows, seed, packed=False):
-    """Deterministic q, k, v [1, rows, 32, 128]; packed: column views of one buffer, as when fused."""
+    """Return deterministic q, k, v [1, rows, 32, 128]; packed: column views of one buffer, as when fused."""
     angles = torch.arange(rows * 3 * HEADS * DIM, dtype=torch.float32) * 0.7 + seed
     buffer = torch.sin(angles).bfloat16().reshape(1, rows, 3, HEADS, DIM)
     parts = [buffer[:, :, index] for index in range(3)]

@@ -20,7 +20,7 @@ class SDPAImpl:
 
 
 class AttentionLayer(nn.Module):
-    """seen: what each call found: the wishes for cuDNN, and which SDPA backends were allowed."""
+    """seen: per call whether cuDNN was asked for, and which SDPA backends were allowed."""
 
     seen: list = []
 
@@ -63,7 +63,7 @@ class Transformer(nn.Module):
 
 
 class LTX2VideoVaeNeighborhoodAttention(nn.Module):
-    """The kernel of the toy hands the values on; `reused` buffers are cleared after the call."""
+    """The toy's kernel returns the values; `reused` buffers are cleared after the call."""
 
     def __init__(self, definition):
         super().__init__()
@@ -98,7 +98,7 @@ class Decoder(nn.Module):
         return block
 
     def forward(self, grid):
-        """Every stage on a small grid; the hidden states of a stage are its number."""
+        """Run every stage on a small grid; the hidden states of a stage are its number."""
         outputs = {}
         for number, name in enumerate(STAGES):
             for block in self.decoder.get_submodule(name):

@@ -1,6 +1,4 @@
-"""Seeded checkpoints of language models: byte formats, shards of banks, files, resumption, the three weight
-lists.
-"""
+"""Seeded checkpoints of language models: byte formats, shards of banks, files, resumption, weight lists."""
 
 import hashlib
 import math

@@ -1,6 +1,4 @@
-"""Everything the hooks and the launcher use of SGLang exists in the pinned version, with the parameters they
-read.
-"""
+"""Everything that hooks and launcher use of SGLang exists in the pinned version, with the parameters they read."""
 
 import pytest
 

@@ -15,7 +15,7 @@ SCALE = 512**-0.5
 
 
 def attend(q, rows, valid, sink):
-    """float64 softmax with an explicit sink column. q [H, 512], rows [n, 512], valid [n]."""
+    """Attend in float64 with an explicit sink column. q [H, 512], rows [n, 512], valid [n]."""
     scores = (q.double() @ rows.double().T * SCALE).masked_fill(~valid, float("-inf"))
     weight = torch.cat([scores, sink.double()[:, None]], 1).softmax(-1)[:, :-1]
     return weight @ rows.double()

@@ -18,7 +18,7 @@ EXPERTS, COLUMNS = 4, 256
 
 
 def grouped_operands(rows: int, real: list[int]):
-    """FP8 rows and FP4 banks; rows not in `real` are padding with NaN bytes and NaN scales."""
+    """Return FP8 rows and FP4 banks; rows not in `real` are padding with NaN bytes and NaN scales."""
     activations = coded("a", rows, COLUMNS)
     scales = torch.exp2((torch.arange(rows * COLUMNS // 128).view(rows, -1) % 5 - 3).float())
     experts = torch.full((rows,), -1, dtype=torch.int32)
@@ -31,7 +31,7 @@ def grouped_operands(rows: int, real: list[int]):
 
 
 def exact_product(lhs, rhs, experts, row: int) -> torch.Tensor:
-    """float64 product of one row with its expert, from the formats' definitions."""
+    """Multiply one row with its expert in float64, by the formats' definitions."""
     lut = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
     x = lhs[0][row].double() * lhs[1][row].double().repeat_interleave(128)
     codes = rhs[0][experts[row]].view(torch.uint8).long()
@@ -40,7 +40,7 @@ def exact_product(lhs, rhs, experts, row: int) -> torch.Tensor:
 
 
 def aligned_kernel(a, b, d, expert_of_row):
-    """DeepGEMM's contract: rows of an expert start at multiples of 128, one expert in each block."""
+    """Multiply by DeepGEMM's contract: rows of an expert start at multiples of 128, one expert per block."""
     for first in range(0, a.shape[0], 128):
         block = expert_of_row[first : first + 128]
         assert (block == block[0]).all()
@@ -59,7 +59,7 @@ def test_the_grouped_substitute_is_exact_and_skips_padding():
 
 
 class ToyRecorder:
-    """Keeps what is recorded: the real expert banks have 2.4 to 4.8 GB."""
+    """Keeps what is recorded in memory: the real expert banks have 2.4 to 4.8 GB."""
 
     def __init__(self, settings):
         self.settings, self.calls, self.keep = settings, [], {GATE_UP: [0], DOWN: [0]}

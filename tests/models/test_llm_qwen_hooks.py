@@ -45,7 +45,7 @@ class ToySparse:
 
     def __init__(self, lengths: list[int], new: list[int]):
         self.pool, self.lengths, self.new = ToyPool(), lengths, new
-        table = torch.full((len(lengths), max(lengths)), 7, dtype=torch.int32)  # stale slots behind the end
+        table = torch.full((len(lengths), max(lengths)), 7, dtype=torch.int32)  # stale slots after the end
         last = SLOTS // PAGE - 1
         for sequence, length in enumerate(lengths):
             for page in range(-(-length // PAGE)):
@@ -73,7 +73,7 @@ class ToySparse:
         self.forward_metadata, self.token_to_kv_pool = self.metadata, self.pool
 
     def best(self, row: int, q: torch.Tensor) -> torch.Tensor:
-        """Block ids of one row, best first, from the pool: not in the order of the definition."""
+        """Return the block ids of one row, best first, which is not the definition's order."""
         sequence, blocks = int(self.sequences[row]), (int(self.positions[row]) + 1) // 4
         slots = self.metadata.token_slot_table[sequence, : blocks * 4 : 4].long() // 4
         keys = self.pool.index[slots, 0].double()
@@ -120,7 +120,7 @@ class ToySparse:
 
 
 def sparse_pass(toy: Toy, engine: ToySparse, phase: str, padding: int = 0) -> None:
-    """One forward pass: indexer, then attention, through the hooks."""
+    """Run one forward pass through the hooks: indexer, then attention."""
     hooks, rows = toy.hooks, engine.sequences.numel()
     decode = phase == "decode"
     q_index = drawn("q_index", rows + padding, 8 if decode else 4, 128)

@@ -1,4 +1,4 @@
-"""Seeded weights: deleted, damaged or refused, what is written has the hash of its name or is not written."""
+"""Seeded weights, deleted, damaged or refused: a file that is written has the hash of its name."""
 
 import json
 import shutil

@@ -1,1 +1,1 @@
-"""What records a running engine's operator calls, validates and imports them; nothing here knows one model."""
+"""Record operator calls of a running engine, validate and import them; nothing here knows a particular model."""

@@ -77,15 +77,15 @@ def engine_place(recorder: "Recorder") -> Place | None:
 def attach(hooks: DiffusionHooks, models: dict[str, Callable], targets: dict[str, Callable]) -> None:
     """Register the hooks with the engine's plugin mechanism; called once in the worker.
 
-    models: class -> what to do with an object that was just made. targets: function -> hook AROUND it.
+    models: class -> what to do with each object once it is built. targets: function -> hook AROUND it.
     """
     from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry, HookType
 
     def after(work: Callable[[Any], None]) -> Callable:
-        def made(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
+        def built(result: None, model: Any, *args: Any, **kwargs: Any) -> None:
             hooks.safely("attach", lambda: (require_one_rank(), work(model)))
 
-        return made
+        return built
 
     for owner, work in models.items():
         HookRegistry.register(f"{owner}.__init__", after(work), HookType.AFTER)

@@ -14,6 +14,8 @@ from inference_kernels.core.layout import REPOSITORY
 PLUGIN = "inference_kernels_capture"
 PLUGIN_FOLDER = REPOSITORY / "scripts" / "sglang_plugin"
 STUBS = PLUGIN_FOLDER / "cpu_stubs"
+# Of `make engine`.
+ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
 Report = Callable[[str], None]
 
 
@@ -54,7 +56,7 @@ def describe_seeded(name: str, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def recorded_environment(fixed: dict[str, str]) -> dict[str, str]:
-    """Return the engine's variables that go into the records: the plugin's, `fixed`, and those set from outside."""
+    """Return the engine's variables as the records list them: `fixed`, the plugin's, and SGLANG_* set by the user."""
     always = {"SGLANG_PLUGINS": PLUGIN, "HF_HUB_OFFLINE": "1"}
     # Paths belong to the machine, not to the record.
     found = {
@@ -90,7 +92,7 @@ def engine_failures(log: Path) -> Iterator[None]:
 
 @contextmanager
 def engine_output(path: Path) -> Iterator[Any]:
-    """Send what this process and its children print to `path`; yields a stream to the real stderr."""
+    """Send what this process and its children print to `path`; yield a stream to the real stderr."""
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = [os.dup(descriptor) for descriptor in (1, 2)]
     with open(path, "ab") as log, os.fdopen(os.dup(2), "w") as console:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class EngineHooks:
-    """Hook functions of one run. selection, definitions: what the run's settings say is captured."""
+    """Hook functions of one run. selection, definitions: what to capture, from the run's settings."""
 
     def __init__(self, recorder: "Recorder"):
         self.recorder = recorder

@@ -1,7 +1,7 @@
 """Import a complete, validated capture run into a dataset root. Nothing else may write workloads and captures.
 
-Order on disk: tensors, then captures.jsonl, then the workload files. A kill in between leaves unreferenced blobs
-or records without workload, which the checker names and the same import completes.
+Order on disk: tensors, then captures.jsonl, then the workload files. An import killed in between leaves blobs that
+nothing references or records without workload; the checker names them and the same import completes them.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Call:
         return {name: item["path"] for name, item in self.workload["inputs"].items() if "path" in item}
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """(path in the run, whether a recipe regenerates it) of every tensor."""
+        """Yield (path in the run, whether a recipe regenerates it) of every tensor."""
         for name, path in self.input_paths.items():
             yield path, name in self.record.get("generated", {})
         for path in record_tensors(self.record).values():
@@ -58,7 +58,7 @@ def _refuse(expected: str, found: str, where: Path | str, remedy: str) -> Import
 
 
 def read_run(run: Path, root: Path) -> list[Call]:
-    """The calls of a run after all checks that read no tensor data; ImportRefused for anything doubtful."""
+    """Read the calls of a run and check all but tensor data; ImportRefused for anything doubtful."""
     manifest = read_manifest(run)
     if not manifest["complete"]:
         raise _refuse(
@@ -124,7 +124,7 @@ def _read_call(path: Path, run: Path, root: Path) -> Call:
 
 
 def _check_tensors(call: Call, run: Path, where: Path) -> None:
-    """Shape and dtype of every tensor from its header, and the definition's constraints."""
+    """Check shape and dtype of every tensor by its header, and the definition's constraints."""
     axes = const_axes(call.definition) | call.workload["axes"]
     outputs = {name: item["path"] for name, item in call.record["outputs"].items()}
     specs = call.definition["inputs"] | call.definition["outputs"]
@@ -146,9 +146,9 @@ def _check_tensors(call: Call, run: Path, where: Path) -> None:
 
 
 def plan_copies(calls: list[Call], root: Path, store: str) -> dict[str, BlobPath]:
-    """Run path -> place in the root. A tensor that a recipe regenerates goes to `generated`, others to `store`.
+    """Map run paths to places in the root: tensors that a recipe regenerates to `generated`, others to `store`.
 
-    One that the records of the root name already keeps its place, whatever `store` is.
+    A tensor that the root's records already name keeps its place, whatever `store` is.
     """
     known = _known_places(root, {call.definition["name"]: call.definition for call in calls})
     places: dict[str, BlobPath] = {}
@@ -160,7 +160,7 @@ def plan_copies(calls: list[Call], root: Path, store: str) -> dict[str, BlobPath
 
 
 def _known_places(root: Path, definitions: dict[str, dict]) -> dict[tuple[str, str], BlobPath]:
-    """(definition, hash) -> place of every tensor that the root's records of these definitions name."""
+    """Map (definition, hash) to the place of every tensor that the root's records of these definitions name."""
     texts = [path for record in read_captures(root) for path in record_tensors(record).values()]
     for definition in definitions.values():
         for workload in read_workloads(root, definition):
@@ -195,7 +195,7 @@ def check_starter_limits(places: dict[str, BlobPath], run: Path, root: Path) -> 
 
 
 def copy_checked(source: Path, target: Path, sha256: str) -> bool:
-    """Copy in one pass over the bytes, hashing them; False if `target` already holds them.
+    """Copy and hash in one pass over the bytes; False if `target` already holds them.
 
     ImportRefused if the content does not have the hash of its name; `target` is untouched then.
     """
@@ -213,7 +213,7 @@ def copy_checked(source: Path, target: Path, sha256: str) -> bool:
 
 
 def copy_tensors(run: Path, root: Path, places: dict[str, BlobPath], jobs: int | None = None) -> Iterator[bool]:
-    """Copy every tensor, `jobs` at a time; yields whether each one was new."""
+    """Copy every tensor, `jobs` at a time; yield whether each one was new."""
     with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
         futures = [
             pool.submit(copy_checked, run / text, inside(root, str(blob), text), blob.sha256)
@@ -227,9 +227,9 @@ def copy_tensors(run: Path, root: Path, places: dict[str, BlobPath], jobs: int |
 
 
 def merge_records(root: Path, calls: list[Call], places: dict[str, BlobPath]) -> int:
-    """Add the calls to captures.jsonl and the workload files; a workload that is there stays as it is.
+    """Add the calls to captures.jsonl and the workload files; return the number of new workloads.
 
-    Returns the number of new workloads.
+    A workload that is there stays as it is.
     """
     moved = [_moved(call, places) for call in calls]
     known = {record["workload"]: record for record in read_captures(root)}
@@ -260,7 +260,7 @@ def _moved(call: Call, places: dict[str, BlobPath]) -> Call:
 
 
 def prepare_root(root: Path) -> None:
-    """Clear what a killed import left: temporary files only, never a finished one."""
+    """Remove the temporary files that a killed import left, never a finished one."""
     for folder in ("blob", "workloads"):
         if (root / folder).is_dir():
             remove_leftovers(root / folder)

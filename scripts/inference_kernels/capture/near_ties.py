@@ -1,9 +1,8 @@
-"""Leave out whole calls whose selection differs from the reference by near-ties only, and keep a note of
-each.
+"""Exclude whole calls whose selection differs from the reference by near ties only, and keep a record of each.
 
-An engine computes scores in FP32 with another order of summation; where two candidates around the last
-selected place are closer than that noise, the selected set is a matter of luck. Such a call is excluded
-whole, never row by row, and only after its difference is shown to be of this kind.
+An engine computes scores in FP32 with another order of summation. Where two candidates around the last selected
+place are closer than that noise, the selection is decided by rounding. Such a call is excluded whole, never row by
+row, and only after its difference is shown to be of this kind.
 """
 
 import math
@@ -22,8 +21,8 @@ from inference_kernels.core.tensors import load_tensor
 if TYPE_CHECKING:
     import torch
 
-# Definition -> the output that holds the selection, and how close candidates must be to be a matter of luck.
-# The engine's FP32 router logits were seen to differ from a float64 product by 2.2e-5.
+# Definition -> the output that holds the selection, and the gap below which rounding decides between candidates.
+# The engine's FP32 router logits differ from a float64 product by up to 2.2e-5 in the captures.
 SELECTIONS = {
     "expert_router_bf16_h5120_e384_top6": ("topk_ids", 1e-4),
     "sparse_index_select_bf16_h4_d128_topk512_blk4": ("block_ids", 1e-5),
@@ -31,7 +30,7 @@ SELECTIONS = {
 
 
 def exclude_near_tie(run: RunFolder, repository: Path, result: Replayed, device: str) -> bool:
-    """Exclude the failed call if near-ties explain it; whether it was excluded."""
+    """Exclude the failed call if near ties explain it; return whether it was excluded."""
     path = run.root / "calls" / f"{result.workload}.json"
     call = read_json(path)
     definition = load_definition(repository, result.definition)
@@ -66,8 +65,10 @@ def exclude_near_tie(run: RunFolder, repository: Path, result: Replayed, device:
 def gaps_of_differences(
     definition: str, inputs: dict[str, Any], found: "torch.Tensor", expected: "torch.Tensor"
 ) -> list[float]:
-    """For each differing row, how far the values of wrongly chosen and missed candidates are apart; inf if
-    the rows differ in more than a choice."""
+    """Return per differing row the gap between wrongly chosen and missed candidates.
+
+    inf if the rows differ in more than a choice.
+    """
     score = router_scores if definition.startswith("expert_router") else index_scores
     gaps = []
     for row in (found != expected).any(1).nonzero().flatten().tolist():
@@ -82,7 +83,7 @@ def gaps_of_differences(
 
 
 def router_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
-    """float64 [experts]: the ranking values of one token."""
+    """Return float64 [experts]: the ranking values of one token."""
     import torch
 
     logits = inputs["weight"].double() @ inputs["hidden_states"][row].double()
@@ -91,7 +92,7 @@ def router_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
 
 
 def index_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
-    """float64 [blocks]: the scores of one query against the complete blocks of its sequence."""
+    """Return float64 [blocks]: the scores of one query against the complete blocks of its sequence."""
     keys = inputs["k_index_cache"]
     sequence, position = int(inputs["query_seq"][row]), int(inputs["query_pos"][row])
     blocks, size = (position + 1) // 4, keys.shape[1]
@@ -101,7 +102,7 @@ def index_scores(inputs: dict[str, Any], row: int) -> "torch.Tensor":
 
 
 def remove_call(run: RunFolder, path: Path) -> None:
-    """Delete a call, its validation, and the tensors that no other call names; the manifest follows."""
+    """Delete a call, its validation and the tensors that no other call names, and update the manifest."""
     gone = tensor_paths(read_json(path))
     for other in run.calls():
         if other != path:

@@ -1,4 +1,4 @@
-"""From pages of an engine's cache to the few that a call reaches, renumbered from 0."""
+"""Reduce an engine's cache to the pages that a call reaches, renumbered from 0."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ def remap_pages(pages: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
     """Renumber pages in order of first use.
 
     pages: integers, any shape, cache page or -1 for none. Returns the same shape in int32 with pages 0..P-1
-    (-1 stays), and int64 [P], the cache page of each new one. Equal pages stay equal: sharing is kept.
+    (-1 stays), and int64 [P], the cache page of each new one. Shared pages stay shared.
     """
     import torch
 
@@ -46,5 +46,5 @@ def remap_slots(
 
 
 def logical_pages(slot_table: "torch.Tensor", page_size: int) -> "torch.Tensor":
-    """Cache page of each logical page: int64 [sequences, pages] from token slots [sequences, tokens]."""
+    """Return the cache page of each logical page: int64 [sequences, pages] from token slots [sequences, tokens]."""
     return slot_table[:, ::page_size].long() // page_size

@@ -9,18 +9,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks that hold parts of one operator. group: a torch.distributed group of CPU tensors, None for
-    one.
-    """
+    """The ranks that hold parts of one operator. group: of torch.distributed, for CPU tensors; None for one rank."""
 
     size: int = 1
     rank: int = 0
     group: Any = None
 
     def cat(self, tensor: "torch.Tensor", dim: int) -> "torch.Tensor":
-        """The shards of all ranks, concatenated along `dim` in rank order; sizes along `dim` may differ.
+        """Concatenate the shards of all ranks along `dim` in rank order; sizes along `dim` may differ.
 
-        With one rank the tensor itself. Every rank gets the result; only rank 0 writes it.
+        With one rank it is the tensor itself. Every rank gets the result; only rank 0 writes it.
         """
         import torch
 
@@ -45,7 +43,7 @@ def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def engine_ranks() -> Ranks:
-    """The tensor-parallel ranks of the SGLang worker this runs in; call it once the engine is initialised."""
+    """Return the tensor-parallel ranks of this SGLang worker; call it once the engine is initialised."""
     from sglang.srt.distributed import get_tp_group
 
     group = get_tp_group()

@@ -1,7 +1,7 @@
 """Record operator calls of a running engine: complete tensors first, then the call that names them.
 
-Runs inside the engine's worker process, so it imports nothing but torch, safetensors and this library's lowest
-layer. The launcher (`capture/run.py`) says through files which run and which request the calls belong to.
+Runs inside the engine's worker process, so it imports only torch, safetensors and this library's lowest layer.
+The launcher tells through files (`capture/run.py`) which run and which request the calls belong to.
 """
 
 import os
@@ -35,7 +35,7 @@ class Recorder:
 
     @classmethod
     def from_environment(cls) -> "Recorder":
-        """The recorder of the run that the launcher named in the environment."""
+        """Return the recorder of the run that the launcher named in the environment."""
         run = os.environ.get(RUN_VARIABLE)
         if not run:
             raise CaptureError(
@@ -47,7 +47,7 @@ class Recorder:
         return cls(Path(run))
 
     def request(self) -> dict[str, Any] | None:
-        """The request being served; None outside a case, when the engine warms up."""
+        """Return the request being served; None outside a case, such as during the engine's warm-up."""
         path = self.run / REQUEST
         return read_json(path) if path.exists() else None
 
@@ -61,7 +61,7 @@ class Recorder:
         write_json(self.run / "counts" / f"{request['case']}.json", counts)
 
     def report_error(self, where: str, error: BaseException) -> None:
-        """Leave an exception of a hook for the launcher: raised in the worker it would only kill the engine."""
+        """Leave an exception of a hook for the launcher; raised in the worker it would only kill the engine."""
         folder = self.run / "errors"
         folder.mkdir(exist_ok=True)
         write_json(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 # Forward passes to keep, from 0: "prefill", "decode" (of all requests) or "decode N" (of N of them) ->
-# definition -> numbers. Each of the three is counted on its own.
+# definition -> numbers. Each of the three is counted separately.
 Keep = dict[str, dict[str, list[int]]]
 TOKEN_RULE = (
     "arithmetic-v2: id = 3 + (7 i^2 + 613 (2 s + 1) i + 7919 s + 1009 floor(i / m)) mod m, s the prompt's number"
@@ -16,7 +16,7 @@ TOKEN_RULE = (
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens by the rule above. number: s, different for prompts that share nothing. length: tokens.
+    """Tokens by TOKEN_RULE. number: s, different for prompts that share nothing. length: tokens.
 
     start: the first `start` tokens are those of prompt `start_of`. image: put image tokens at positions 2 to 5.
     """
@@ -140,7 +140,7 @@ def enlarged(profile: Profile, cases: dict[str, RequestCase], **flags: Any) -> P
 
 
 def rehearsed(seeded: Profile, published: Profile, context_length: int) -> Profile:
-    """Return the published profile of a model as far as it fits its seeded checkpoint on one GPU.
+    """Return the published profile of a model, reduced to what its seeded checkpoint on one GPU can serve.
 
     context_length: all that the seeded checkpoint's configuration admits.
     """

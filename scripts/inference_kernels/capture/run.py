@@ -1,4 +1,4 @@
-"""A capture run on disk. Standard library only; the launcher of a capture owns it.
+"""Keep a capture run on disk. Standard library only; the launcher of a capture owns it.
 
     manifest.json       written last at every step; only what it lists belongs to the run
     request.json        the request being served, read by the hooks; not part of the run
@@ -8,8 +8,8 @@
     errors/<n>.json                             exceptions inside hooks; one is enough to fail the run
     validation/<uuid>.json                      the replay of one call, written by `capture/validate.py`
 
-A case counts when `finish_case` has listed its files. On resume everything unlisted is deleted, so a killed case
-is captured again from the start, and a killed run holds nothing that the importer would take.
+A case counts once `finish_case` has listed its files. On resume everything unlisted is deleted, so a killed case
+is captured again from the start, and a killed run holds nothing that the importer would accept.
 """
 
 import os
@@ -26,7 +26,7 @@ MANIFEST_KEYS = {"format", "version", "complete", "settings", "cases", "files"}
 
 
 class RunFolder:
-    """An open capture run; `manifest` is what the disk holds."""
+    """An open capture run; `manifest` is the one on disk."""
 
     def __init__(self, root: Path, manifest: dict[str, Any]):
         self.root, self.manifest = root, manifest
@@ -104,7 +104,7 @@ class RunFolder:
             )
 
     def operator_counts(self) -> dict[str, int]:
-        """Calls seen of each definition over all finished cases."""
+        """Count the calls seen per definition over all finished cases."""
         totals: dict[str, int] = {}
         for case in self.manifest["cases"].values():
             for name, count in case["counts"].items():
@@ -112,7 +112,7 @@ class RunFolder:
         return totals
 
     def require_operators(self, expected: list[str]) -> None:
-        """CaptureError that names every expected definition without a captured call."""
+        """CaptureError if an expected definition has no captured call; it names every such definition."""
         counts = self.operator_counts()
         captured = {read_json(path)["record"]["definition"] for path in self.calls()}
         missing = [f"{name} ({counts.get(name, 0)} calls seen)" for name in expected if name not in captured]
@@ -128,7 +128,7 @@ class RunFolder:
         return sorted((self.root / "calls").glob("*.json"))
 
     def complete(self) -> None:
-        """List the remaining files (validation results) and mark the run complete: the last write of a run."""
+        """List the remaining files (validation results) and mark the run complete, the last write of a run."""
         self._list_new_files()
         self.manifest["complete"] = True
         self._save()
@@ -158,7 +158,7 @@ class RunFolder:
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of a run; CaptureError if it is not one of this format and version."""
+    """Read the manifest of a run; CaptureError if it is not one of this format and version."""
     path = root / MANIFEST
     manifest = parse_json(read_text(path), str(path))
     found = (manifest.get("format"), manifest.get("version")) if isinstance(manifest, dict) else None
@@ -180,7 +180,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def files_below(root: Path) -> list[str]:
-    """Relative POSIX paths of all files below `root` (links too) but the manifest, sorted."""
+    """Return the relative POSIX paths of all files below `root` (links too) but the manifest, sorted."""
     found = [Path(folder, name).relative_to(root).as_posix() for folder, _, names in os.walk(root) for name in names]
     return sorted(name for name in found if name != MANIFEST)
 

@@ -1,4 +1,4 @@
-"""Validate a capture run: every captured call against the reference, whole tensors, before it may be imported."""
+"""Validate a capture run before it may be imported: compare whole tensors of every call with the reference."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +17,8 @@ from inference_kernels.seeded.recipes import recipe_from_json
 def validate_run(run: RunFolder, repository: Path, device: str) -> Iterator[Replayed]:
     """Replay each call of `run`, store its figures under validation/, and yield the result.
 
-    Also proves that every input with a recipe is what the recipe generates. The caller raises on failures
-    (`require_passed`) and completes the run.
+    CaptureError if an input is not what its recipe generates. The caller raises on failures (`require_passed`)
+    and completes the run.
     """
     verified: set[str] = set()
     for path in run.calls():
@@ -50,7 +50,7 @@ def validate_run(run: RunFolder, repository: Path, device: str) -> Iterator[Repl
 
 
 def replay_summary(result: Replayed, criterion: dict, device: str) -> dict:
-    """The `replay` field of a capture record."""
+    """Return the `replay` field of a capture record."""
     import torch
 
     return {
@@ -63,7 +63,7 @@ def replay_summary(result: Replayed, criterion: dict, device: str) -> dict:
 
 
 def require_passed(results: list[Replayed], where: str) -> None:
-    """CaptureError that names the first call outside its tolerance, and how many there are."""
+    """CaptureError if a call is outside its tolerance; it names the first one and their number."""
     failed = [result for result in results if result.status != "pass"]
     if failed:
         first = failed[0]
@@ -76,7 +76,7 @@ def require_passed(results: list[Replayed], where: str) -> None:
 
 
 def _require_recipe(root: Path, text: str, recipe: dict, uuid: str) -> None:
-    """The recipe must give the captured file, byte for byte."""
+    """CaptureError unless the recipe gives the captured file, byte for byte."""
     if recipe_digest(recipe_from_json(recipe)) != sha256_file(root / text):
         raise CaptureError(
             expected=f"the tensor that recipe {recipe['tensor']} generates",

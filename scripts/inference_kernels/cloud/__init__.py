@@ -1,1 +1,1 @@
-"""Captures on rented GPUs: plan, upload, run, fetch; nothing here knows how an operator is captured."""
+"""Capture on rented GPUs: plan, upload, run, retrieve; nothing here knows how an operator is captured."""

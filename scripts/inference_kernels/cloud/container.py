@@ -1,7 +1,7 @@
 """The command of a container: `python -m inference_kernels.cloud.container JOB`, JOB being a JSON object.
 
 Everything goes to stdout. Exit codes: the capture command's; 3 if a signal killed it, 143 if the container
-was told to stop, which says that the capture can go on in another one.
+was told to stop, after which the capture can go on in another one.
 """
 
 import json

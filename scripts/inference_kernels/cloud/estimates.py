@@ -1,7 +1,7 @@
-"""Which cases a rented capture sends, and its time limit, which grows with the cases and outputs.
+"""Choose the cases of a rented capture and its time limit, which grows with the cases and outputs.
 
-The time granted per case (`Published.case_seconds`) and per GB is chosen ample: it bounds what is paid for, and is no
-performance figure. `--timeout-hours` overrides the sum; a capture that runs out of time goes on after its last case.
+The times per case (`Published.case_seconds`) and per GB are generous allowances, not measurements: they bound what is
+paid for. `--timeout-hours` overrides the sum; a capture that ran out of time goes on after its last finished case.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The runner without an account: the same container command as a subprocess in a scratch folder.
+"""Run captures without an account: the same container command as a subprocess in a scratch folder.
 
 <root>/volumes/<volume>/    kept, as rented volumes are
 <root>/jobs/<name>/         a container's file system: fresh at every start, removed at its end
-<root>/jobs/<name>.lock     held by the container's process itself, so it is free when that has died
+<root>/jobs/<name>.lock     held by the container's process, so it is free once that has died
 """
 
 import fcntl
@@ -15,13 +15,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from inference_kernels.capture.engine import ENGINE_PYTHON
 from inference_kernels.cloud.spec import OUT_OF_TIME, JobSpec, Layout, upload_files
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.core.files import atomic_writer
 from inference_kernels.core.hashing import BLOCK
 from inference_kernels.core.layout import REPOSITORY
 
-ENGINE_PYTHON = REPOSITORY / ".venv-engine" / "bin" / "python"
 GRACE_SECONDS = 15
 
 
@@ -121,7 +121,7 @@ class LocalJob:
                 self.process.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
-        # Engine workers that outlived the command: a rented container takes them along when it ends.
+        # Engine workers may outlive the command; a rented container would end them with it.
         self._signal(signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()

@@ -1,7 +1,6 @@
-"""The runner on Modal: sandboxes, volumes of version 2, an image by digest. Written for the client 1.6.
+"""Run captures on Modal: sandboxes, volumes of version 2, an image by digest. Written for the client 1.6.
 
-No account was at hand: names and signatures are tested against the installed client, the service was never
-called.
+Never run against the service: names and signatures are tested against the installed client only.
 """
 
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ from inference_kernels.core.errors import CaptureError, EnvironmentMissing
 from inference_kernels.core.layout import REPOSITORY
 
 CLIENT = "1.6"
-VOLUME_VERSION = 2  # only these are committed by `sync` from inside, and take more than 50,000 files
+VOLUME_VERSION = 2  # only these can be committed by `sync` from inside, and hold more than 50,000 files
 STOPPED_BY_PLATFORM = 137
 
 
 def load_client() -> ModuleType:
-    """The modal package; EnvironmentMissing with what to do."""
+    """Import the modal package; EnvironmentMissing without it."""
     try:
         import modal
     except ModuleNotFoundError as error:
@@ -43,7 +42,7 @@ class ModalRunner:
         return self.modal.Volume.from_name(name, create_if_missing=True, version=VOLUME_VERSION)
 
     def image(self):
-        """The engine's image with this checkout's hooks and definitions added when a container starts."""
+        """Return the engine's image; this checkout's hooks and definitions are added when a container starts."""
         prepared = self.reference.startswith("im-")
         image = (
             self.modal.Image.from_id(self.reference)

@@ -1,4 +1,4 @@
-"""What is decided about a rented capture before anything is rented, and how `--dry-run` shows it."""
+"""Decide everything about a rented capture before anything is rented, and describe it for `--dry-run`."""
 
 import json
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Choices:
 
 
 class CapturePlan:
-    """Choices with their consequences. CaptureError for unknown cases and for more than 24 hours."""
+    """Choices and what follows from them. CaptureError for unknown cases and for more than 24 hours."""
 
     def __init__(self, choices: Choices):
         self.choices, self.model = choices, PUBLISHED[choices.kind]

@@ -48,7 +48,7 @@ def prepare(job: dict[str, Any], commit: Callable[[], None], report: Report) -> 
 def published(
     job: dict[str, Any], volume: Path, target: Path, commit: Callable[[], None], report: Report
 ) -> dict[str, Any]:
-    """Download the published checkpoint, converted if it must be; return what its marker says of it."""
+    """Download the published checkpoint and convert it if necessary; return what its marker says of it."""
     model = PUBLISHED[job["kind"]]
     first, revision = model.repositories[0].id, ""
     for repository in model.repositories:
@@ -115,7 +115,7 @@ def check_download(path: Path, item: Any) -> dict[str, Any]:
 
 
 def convert(job: dict[str, Any], volume: Path, target: Path) -> None:
-    """Convert LTX-2.5 with the official converter at its pinned commit, from a shallow checkout on its own disk."""
+    """Convert LTX-2.5 with the official converter at its pinned commit, checked out on the container's disk."""
     checkout = Path(job["work"]) / "diffusers"
     run(["git", "init", "--quiet", str(checkout)])
     run(["git", "-C", str(checkout), "fetch", "--quiet", "--depth", "1", DIFFUSERS, CONVERTER_COMMIT])
@@ -148,7 +148,7 @@ def run(command: list[str]) -> None:
 
 
 def read_checkpoint(job: dict[str, Any]) -> dict[str, Any]:
-    """Read what `prepare` wrote; CaptureError if it never came to its end."""
+    """Read what `prepare` wrote; CaptureError if it never finished."""
     path = Path(job["model"]) / f"{job['folder']}.{CHECKPOINT}"
     if not path.exists():
         raise CaptureError(

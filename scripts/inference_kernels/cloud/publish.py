@@ -1,8 +1,8 @@
 """Inside the container: copy finished cases from its own disk to the volume, and back after a restart.
 
-The capture runs on the container's disk, so the engine's open files never lie in the volume. Whenever the
+The capture runs on the container's disk, so the engine's open files never lie in the volume. When the
 run's manifest lists a new case, its files are copied (hashed, temporary name, fsync, rename), then the
-manifest, and the volume is committed. A restart takes what the volume's manifest lists and discards
+manifest, and the volume is committed. A restart keeps what the volume's manifest lists and discards
 everything else.
 
     captures/<name>/dataset/...      the run, as `capture/run.py` describes it
@@ -115,7 +115,7 @@ class Publisher:
             self.commit()
 
     def take_inventory(self) -> dict[str, Any]:
-        """Hash what lies in the volume, not what was meant to, and write the inventory, a capture's last file."""
+        """Hash the files in the volume and write the inventory, a capture's last file."""
         skipped = {INVENTORY, "state.json"}
         paths = [self.folder / name for name in files_below_all(self.folder) if name not in skipped]
         files = {}

@@ -30,12 +30,12 @@ BATCH_AXES, CONTEXT_AXES = ("B", "batch_size", "num_seqs"), ("T", "N4", "num_pag
 
 
 class WrongBytes(Exception):
-    """Keeps a file from getting its final name."""
+    """Raised while writing, so that a file does not get its final name."""
 
 
 @dataclass(frozen=True)
 class CallSelection:
-    """Which calls of text models to retrieve. batch_sizes: () for all; calls without that axis are kept.
+    """Which calls of text models to retrieve. batch_sizes: () for all; calls without a batch axis are kept.
 
     context_endpoints: of each definition, batch size and phase only the shortest and the longest context.
     """

@@ -1,4 +1,4 @@
-"""A rented capture from the locks to the retrieved files. Every exit gives back container and locks."""
+"""Run a rented capture from the locks to the retrieved files. Every exit gives back container and locks."""
 
 import signal
 import sys

@@ -1,1 +1,1 @@
-"""Drive a running engine through the requests of a capture; what is recorded there is the business of capture."""
+"""Drive a running engine through the requests of a capture; how calls are recorded is in capture and models."""

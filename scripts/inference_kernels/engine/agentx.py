@@ -90,7 +90,7 @@ def traced_case(profile: Profile, kind: str, trace: shapes.Case, output_limit: i
         trace=trace,
     )
     shortest = min(case.outputs) if output_limit is None else min(*case.outputs, output_limit)
-    # The first token comes from prefill; the batch is whole until the shortest output is complete.
+    # Prefill gives the first token; the batch is whole until the shortest output is complete.
     return replace(case, keep=steps_to_keep(profile, prefill_passes(profile, trace), shortest - 1))
 
 

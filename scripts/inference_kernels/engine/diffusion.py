@@ -54,7 +54,7 @@ def _finish(options: DiffusionOptions, run: RunFolder, report: Report) -> None:
 
 
 def _require_images(options: DiffusionOptions) -> None:
-    """Fail before the engine starts if an image to edit will not be there."""
+    """CaptureError, before the engine starts, if an image to edit will not be there."""
     for case in options.cases:
         source = options.model.cases[case].edits
         made = source in options.cases and not options.reference_image

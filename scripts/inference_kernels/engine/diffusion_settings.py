@@ -56,7 +56,7 @@ class DiffusionOptions:
 
     @property
     def outputs(self) -> Path:
-        """Folder of the images or videos that the engine made."""
+        """Folder of the images or videos from the engine."""
         return self.run.parent / self.media
 
 
@@ -145,7 +145,7 @@ def describe_model(options: DiffusionOptions) -> dict[str, Any]:
 
 
 def engine_flags(options: DiffusionOptions) -> dict[str, Any]:
-    """Return the keyword arguments of the engine that are the same on every machine (the model's path is not)."""
+    """Return the engine's keyword arguments, without the model's path, which differs between machines."""
     flags = {
         "pipeline_class_name": options.model.pipeline,
         "num_gpus": 1,

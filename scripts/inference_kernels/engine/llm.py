@@ -82,7 +82,7 @@ def serve(options: LlmOptions, report: Report) -> None:
             print(line, file=console, flush=True)
 
         if options.profile.phases:
-            base_ids(options.model_path)  # an unfit tokenizer is refused before the engine loads
+            base_ids(options.model_path)  # refuse an unfit tokenizer before the engine loads
         started = time.monotonic()
         import sglang
 

@@ -47,7 +47,7 @@ def output_tokens(options: LlmOptions, case: RequestCase) -> list[int]:
 
 
 def longest(options: LlmOptions, case: RequestCase) -> int:
-    """Tokens of the longest sequence, prompt and output together."""
+    """Return the tokens of the longest sequence, prompt and output together."""
     return max(prompt.length + count for prompt, count in zip(case.prompts, output_tokens(options, case)))
 
 
@@ -165,7 +165,7 @@ def describe_model(options: LlmOptions) -> tuple[dict[str, Any], dict[str, dict]
 
 
 def engine_flags(options: LlmOptions) -> dict[str, Any]:
-    """Return the keyword arguments of the engine that are the same on every machine (the model's path is not)."""
+    """Return the engine's keyword arguments, without the model's path, which differs between machines."""
     limit = {"context_length": options.context_limit} if options.context_limit else {}
     return options.profile.flags | limit | options.engine_flags
 

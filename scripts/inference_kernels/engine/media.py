@@ -1,4 +1,4 @@
-"""Sizes of saved images and videos, from their headers. Standard library only.
+"""Read the sizes of saved images and videos from their headers. Standard library only.
 
 MP4: ISO/IEC 14496-12. A file is a sequence of boxes, each a 4-byte size, a 4-byte type and a body.
 """

@@ -1,6 +1,6 @@
-"""What a capture run holds, in figures: a summary for the command's end, and a document that travels without tensors.
+"""Sum up a capture run: a summary for the command's end, and a document that stands for a run without its tensors.
 
-Text models and diffusion models have one of each: their calls are told apart by different parts of the record.
+Text and diffusion models have one of each, as different parts of the record tell their calls apart.
 """
 
 from collections import Counter
@@ -102,7 +102,7 @@ def text_calls(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def text_document(run: RunFolder, cases: dict[str, RequestCase]) -> dict[str, Any]:
-    """Return everything about a run that travels without its tensors."""
+    """Return everything about a run but its tensors."""
     settings = run.settings
     return {
         "kind": settings["kind"],
@@ -129,7 +129,7 @@ def text_document(run: RunFolder, cases: dict[str, RequestCase]) -> dict[str, An
 
 
 def media_document(run: RunFolder, media: str) -> dict[str, Any]:
-    """Return what a validated run captured, without its tensors: settings, shapes and replay errors of every call."""
+    """Return everything about a validated run but its tensors: settings, shapes and replay errors of every call."""
     calls = []
     for call, replay in _calls(run):
         record = call["record"]

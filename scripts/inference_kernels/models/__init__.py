@@ -1,1 +1,1 @@
-"""One package for each engine model, and the registry of them; everything that knows a model's name lives here."""
+"""One package per engine model, and the registry that names them; everything that depends on a model lives here."""

@@ -29,7 +29,7 @@ class Published:
     model's volume, or --model-revision does. folder: name of the checkpoint, by which the engine recognises some
     architectures. gigabytes: of the download, for time limits only: the 475.3 GiB of DeepSeek are known, the other
     sizes are assumptions. memory_gib: host memory. case_seconds: time granted per case and output.
-    expert_parallel: experts are spread over all GPUs.
+    expert_parallel: the experts are spread over all GPUs.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Published:
 
     @property
     def converted(self) -> bool:
-        """Whether the engine loads what a converter makes of the downloaded files."""
+        """Whether a converter turns the downloaded files into what the engine loads."""
         return any(repository.folder for repository in self.repositories)
 
 

@@ -1,1 +1,1 @@
-"""Weights made from a seed, and the checkpoints of them; nothing here knows an engine or an operator's capture."""
+"""Make weights and checkpoints from a seed; nothing here knows an engine or how an operator is captured."""

@@ -1,7 +1,7 @@
 """Write a seeded checkpoint: configuration files, streamed safetensors weights, model card, recipe file.
 
-Any kill leaves a folder that the same command completes: a file has its final name only when it is whole, its
-header names the recipes it was made from, and `seeded_recipe.json` comes last.
+A killed command leaves a folder that the same command completes: a file gets its final name only when it is whole,
+its header holds the hash of its recipes, and `seeded_recipe.json` comes last.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Component:
 
     @property
     def prefix(self) -> str:
-        """What stands in front of a tensor's name in its recipe: tensors of two folders may have one name."""
+        """What precedes a tensor's name in its recipe, as tensors of two folders may have the same name."""
         return "" if self.flat else f"{self.name}/"
 
     @property
@@ -171,7 +171,7 @@ def _write_files(
             report(f"writing {component.path}")
             _write_weights(folder / component.path, component, seed)
         return
-    # Not forked: this process may have threads (torch), and a lock that one of them holds stays locked in a fork.
+    # Spawned, not forked: this process may have threads (torch), and a lock held by one of them stays locked in a fork.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         largest_first = sorted(components, key=lambda component: -component.nbytes)
         waiting = {

@@ -1,8 +1,8 @@
 """Make seeded weights bit for bit: a recipe gives the same bytes on every machine and library version.
 
 Only integer arithmetic, one exact float32 conversion and one rounding are used, no transcendental function.
-The words come from Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) by way
-of `numpy.random.Philox.random_raw`, whose raw stream numpy keeps stable (NEP 19). Needs numpy only.
+The words come from Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) through
+`numpy.random.Philox.random_raw`, whose stream numpy keeps stable (NEP 19). Needs numpy only.
 """
 
 import hashlib
@@ -89,7 +89,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Recipe":
-        """The recipe of a JSON object; RecipeError for unknown or missing keys or values out of range."""
+        """Read the recipe of a JSON object; RecipeError for unknown or missing keys or values out of range."""
         names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or set(value) != names:
             found = sorted(value) if isinstance(value, dict) else type(value).__name__
@@ -109,7 +109,7 @@ def _bad_recipe(expected: str, found: str, where: str) -> RecipeError:
 
 
 def recipe_for_std(std: float, seed: int, tensor: str, shape: tuple[int, ...], dtype: str = "bfloat16") -> Recipe:
-    """The recipe whose standard deviation is nearest to `std` (within 1.6 %), multiplier 33..64."""
+    """Return the recipe whose standard deviation is nearest to `std` (within 1.6 %), multiplier 33..64."""
     if not 1e-20 < std <= LANE_SUM_STD * MAX_MULTIPLIER:
         raise _bad_recipe(f"a standard deviation of 1e-20..{LANE_SUM_STD * MAX_MULTIPLIER:.0f}", f"{std}", tensor)
     shift = math.floor(math.log2(MAX_MULTIPLIER * LANE_SUM_STD / std))

@@ -1,1 +1,1 @@
-"""DeepSeek-V4.1: checkpoint, capture requests, hooks, and the Hopper routes that stand in for its Blackwell kernels."""
+"""DeepSeek-V4.1: checkpoint, capture requests, hooks, and the Hopper substitutes for its Blackwell kernels."""

@@ -46,7 +46,7 @@ EXPERT_SCALES = {"w13": 118, "w2": 119}
 
 
 def deepseek_checkpoint(kind: str) -> Pipeline:
-    """Return two layers, one without compression and one of ratio 2; the experts lie in files of 48."""
+    """Return two layers, one without compressed keys and one of ratio 2; files hold 48 experts each."""
     components = [Component("globals", "model-globals.safetensors", list(_globals()), flat=True)]
     for layer, ratio in enumerate(RATIOS):
         components.append(

@@ -114,7 +114,7 @@ class ExpertHooks(LanguageHooks):
         )
 
     def _generated(self, tensors: dict[str, str]) -> dict[str, dict] | None:
-        """Recipes of inputs that are tensors of a seeded checkpoint; None for a published one."""
+        """Return the recipes of inputs that are tensors of a seeded checkpoint; None for a published one."""
         if self.recorder.settings["class"] != "seeded":
             return None
         recipes = self.recorder.settings["recipes"]
@@ -139,7 +139,7 @@ class ExpertHooks(LanguageHooks):
         return result
 
     def around_quantise(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND the activation quantiser: power-of-two scales inside the experts, where substituted."""
+        """AROUND the activation quantiser: force power-of-two scales inside the experts, where substituted."""
         if self.experts is None or "ue8m0_activations" not in self.substitutions:
             return original(*args, **kwargs)
         call = arguments(original, args, kwargs)
@@ -147,7 +147,7 @@ class ExpertHooks(LanguageHooks):
         return original(**call | forced)
 
     def around_grouped(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND the contiguous grouped GEMM, once for gate and up together and once for down."""
+        """AROUND the contiguous grouped GEMM, called once for gate and up together and once for down."""
         call = arguments(original, args, kwargs)
         lhs, rhs, out, experts = call["lhs"], call["rhs"], call["out"], call["m_indices"]
         name = GROUPED[out.shape[1]]

@@ -55,7 +55,7 @@ class DeepseekHooks(ExpertHooks):
     attention: dict[str, Any] | None = None
 
     def around_attention(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        """AROUND `_forward_attention`: layer, compression and batch of the calls inside."""
+        """AROUND `_forward_attention`: keep layer, compression and batch for the calls inside."""
         self.attention = arguments(original, args, kwargs)
         try:
             return original(*args, **kwargs)
@@ -161,7 +161,7 @@ def _extend_rows(forward_batch: Any) -> int:
 
 
 def register(recorder: "Recorder") -> None:
-    """Register the hooks in SGLang's scheduler, and the V4.1 cache layout where it is substituted."""
+    """Register the hooks in the engine's worker, and the V4.1 cache layout where it is substituted."""
     if "v41_kv_layout" in recorder.settings["substitutions"]:
         hopper.use_v41_layout()
     attach(DeepseekHooks(recorder))

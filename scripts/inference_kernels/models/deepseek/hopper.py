@@ -1,7 +1,7 @@
-"""Substitutions for operators whose kernels need Blackwell: exact conversion to BF16, then a BF16 kernel.
+"""Substitute operators whose kernels need Blackwell: convert exactly to BF16, then call a BF16 kernel.
 
-Each is named in every record it touches. FP8 and FP4 values times power-of-two scales are exact in BF16, so
-the functions computed are the same; the kernels come from libraries and share no code with the references.
+Every record names the substitutions that it involves. FP8 and FP4 values times power-of-two scales are exact in
+BF16, so the functions computed are the same; the kernels come from libraries and share no code with the references.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ LATENT, FP8_BYTES, FP4_BYTES = 512, 528, 288
 
 
 def fp4_pairs(device: Any) -> "torch.Tensor":
-    """bfloat16 [256, 2]: the two values of each byte, the low nibble's first."""
+    """Return bfloat16 [256, 2]: the two values of each byte, the low nibble's first."""
     import torch
 
     return torch.tensor(
@@ -38,14 +38,14 @@ def fp4_pairs(device: Any) -> "torch.Tensor":
 
 
 def unpack_fp4(codes: "torch.Tensor") -> "torch.Tensor":
-    """bfloat16 [..., 2n] from one-byte pairs [..., n]."""
+    """Decode one-byte pairs [..., n] to bfloat16 [..., 2n]."""
     import torch
 
     return fp4_pairs(codes.device)[codes.view(torch.uint8).int()].flatten(-2)
 
 
 def scaled(values: "torch.Tensor", scales: "torch.Tensor") -> "torch.Tensor":
-    """values [..., n] (exact in BF16) times scales [..., n / group], powers of two: exact BF16."""
+    """Multiply values [..., n] (exact in BF16) by scales [..., n / group], powers of two: exact in BF16."""
     import torch
 
     groups = scales.shape[-1]
@@ -54,7 +54,7 @@ def scaled(values: "torch.Tensor", scales: "torch.Tensor") -> "torch.Tensor":
 
 
 def scale_bytes(scales: "torch.Tensor", groups: int) -> "torch.Tensor":
-    """uint8 [..., groups]: E8M0 bytes of float32 powers of two, or of words that pack four bytes each.
+    """Return uint8 [..., groups]: E8M0 bytes of float32 powers of two, or of words that pack four bytes each.
 
     CaptureError for a float32 scale that is not a power of two, and for another layout.
     """
@@ -73,7 +73,7 @@ def scale_bytes(scales: "torch.Tensor", groups: int) -> "torch.Tensor":
     if scales.dtype == torch.int32 and scales.shape[-1] == -(-groups // 4):
         return scales.contiguous().view(torch.uint8)[..., :groups].contiguous()
     raise CaptureError(
-        expected=f"{groups} float32 scales a row, or {-(-groups // 4)} packed words",
+        expected=f"{groups} float32 scales per row, or {-(-groups // 4)} packed words",
         found=f"{scales.dtype} {list(scales.shape)}",
         where="grouped GEMM",
         remedy="this engine stores scales differently: extend the hooks",
@@ -81,7 +81,7 @@ def scale_bytes(scales: "torch.Tensor", groups: int) -> "torch.Tensor":
 
 
 def activation_group(scales: "torch.Tensor", columns: int) -> int:
-    """Elements per activation scale, from the shapes: 32 or 128."""
+    """Return the elements per activation scale, 32 or 128, from the shapes; CaptureError for another number."""
     import torch
 
     for group in (32, 128):
@@ -131,7 +131,7 @@ def grouped_gemm(
 
 
 def page_rows(cache: "torch.Tensor", slots: "torch.Tensor", payload: int) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Payload and scale bytes of slots: uint8 [slots, payload] and [slots, bytes - payload].
+    """Gather payload and scale bytes of slots: uint8 [slots, payload] and [slots, bytes - payload].
 
     cache: one-byte [pages, page_size, 1, bytes]; a page is all payload rows, then all scale rows.
     slots: int64, page * page_size + offset.
@@ -151,7 +151,7 @@ def page_rows(cache: "torch.Tensor", slots: "torch.Tensor", payload: int) -> tup
 
 
 def gather_latents(cache: "torch.Tensor", slots: "torch.Tensor") -> "torch.Tensor":
-    """bfloat16 [slots, 512]: dequantised latents of FP8 (528 bytes a slot) or FP4 (288 bytes) pages."""
+    """Dequantise latents of FP8 (528 bytes per slot) or FP4 (288 bytes) pages: bfloat16 [slots, 512]."""
     import torch
 
     if cache.shape[-1] == FP8_BYTES:
@@ -164,7 +164,7 @@ def gather_latents(cache: "torch.Tensor", slots: "torch.Tensor") -> "torch.Tenso
 
 
 def mixed_decode(call: dict[str, Any], kernel: Callable | None = None) -> "torch.Tensor":
-    """bfloat16 [B, 1, H, 512]: attention over the window slots and, if there are any, the compressed ones.
+    """Attend to the window slots and, if there are any, the compressed ones: bfloat16 [B, 1, H, 512].
 
     call: the arguments of `flash_mla_with_kvcache` by name. kernel(q, kv, indices, scale, 512, sink): sparse
     attention over BF16 rows with -1 for empty slots; returns a tuple, output first.
@@ -198,7 +198,7 @@ def mixed_decode(call: dict[str, Any], kernel: Callable | None = None) -> "torch
 
 
 def use_v41_layout() -> None:
-    """Make the engine store V4.1 pages although the GPU is not a Blackwell one; before the model is built."""
+    """Make the engine store V4.1 pages on a GPU before Blackwell; call it before the model is built."""
     from types import SimpleNamespace
 
     from sglang.kernels.ops.attention.dsv4 import dequant_k_cache

@@ -1,3 +1,1 @@
-"""Qwen3-Next as the contest captured it: checkpoint, capture requests and hooks of the gated delta rule; no other
-operator.
-"""
+"""Qwen3-Next as the contest captured it: checkpoint, capture requests and hooks of the gated delta rule only."""

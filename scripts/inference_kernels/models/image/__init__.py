@@ -1,1 +1,1 @@
-"""Qwen-Image: checkpoint, hooks and the joining of its attention calls; nothing for video."""
+"""Qwen-Image: checkpoint, requests, hooks, and the joining of its attention calls; nothing for video."""

@@ -1,6 +1,6 @@
-"""From the attention calls of one sample to the inputs and outputs of the two block-causal definitions.
+"""Join the attention calls of one sample to the inputs and outputs of the two block-causal definitions.
 
-Nothing here knows the engine: `models/image/hooks.py` fills a `SampleTrace`, this module checks and joins it.
+Nothing here knows the engine: `models/image/hooks.py` fills a `SampleTrace`, which is checked and joined here.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class SampleTrace:
 
 
 def empty_prefix_call(trace: SampleTrace) -> tuple[dict, dict, list[str]]:
-    """Inputs, outputs and adaptations of the empty-prefix definition.
+    """Return inputs, outputs and adaptations of the empty-prefix definition.
 
     CaptureError if the segments do not tile the prefix, a mask is not the causal one, or keys disagree.
     """
@@ -85,7 +85,7 @@ def empty_prefix_call(trace: SampleTrace) -> tuple[dict, dict, list[str]]:
 
 
 def cached_prefix_call(trace: SampleTrace) -> tuple[dict, dict, list[str]]:
-    """Inputs, outputs and adaptations of the cached-prefix definition."""
+    """Return inputs, outputs and adaptations of the cached-prefix definition."""
     target, rows = _target(trace), trace.prefix_rows
     k, v = target.k[0], target.v[0]
     inputs = {"q": target.q[0], "k_prefix": k[:rows], "v_prefix": v[:rows], "k": k[rows:], "v": v[rows:]}
@@ -98,7 +98,7 @@ def _notes(trace: SampleTrace, notes: list[str]) -> list[str]:
 
 
 def _target(trace: SampleTrace) -> AttentionCall:
-    """The one target call, checked against the prefix rows that were read before it."""
+    """Return the only target call, checked against the prefix rows that were read before it."""
     if len(trace.target) != 1:
         raise trace.refuse("one target attention call", f"{len(trace.target)}")
     target = trace.target[0]
@@ -134,7 +134,7 @@ def _mask_is_right(mask: "torch.Tensor | None", start: int, end: int, is_image: 
 
 
 def kv_end(segments: Segments, keys: int) -> "torch.Tensor":
-    """[S] int32: row i sees the keys below kv_end[i]. Text: i + 1; image: end of its segment; target: all."""
+    """Return int32 [S]: row i sees the keys below kv_end[i]. Text: i + 1; image: end of its segment; target: all."""
     import torch
 
     ends = torch.full((keys,), keys, dtype=torch.int32)

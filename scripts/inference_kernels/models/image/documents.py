@@ -219,7 +219,7 @@ def tokenizer_document(special_tokens: list[str] = SPECIAL_TOKENS) -> dict:
 
 
 def _byte_letters() -> list[str]:
-    """Return the letter of each byte in byte-level BPE files: the byte itself if printable, else one from U+0100 on."""
+    """Return the letter of each byte in byte-level BPE files: itself if printable, else one from U+0100 on."""
     printable = set(range(33, 127)) | set(range(161, 173)) | set(range(174, 256))
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

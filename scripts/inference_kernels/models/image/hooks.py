@@ -83,7 +83,7 @@ class ImageHooks(DiffusionHooks):
             and place.step in self.selection["attention_steps"]
             and self.first_time(place, block, definition)
         )
-        # Read now: the call fills the cache, and may replace its tensors.
+        # Read before the call, which fills the cache and may replace its tensors.
         rows = cache["key"].shape[1] if cache else layout["prefix_rope"].shape[0]
         segments = None if cache else tuple(layout["segments"])
         return SampleTrace(f"transformer_blocks.{block}.attn", rows, segments, selected)

@@ -1,1 +1,1 @@
-"""LTX-2.5: checkpoint, codecs, hooks, and the preparation of the licensed distribution; nothing for images."""
+"""LTX-2.5: checkpoint, requests, hooks, and the preparation of the licensed distribution; nothing for images."""

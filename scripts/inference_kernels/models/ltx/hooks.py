@@ -81,7 +81,7 @@ class LtxHooks(DiffusionHooks):
     def attach_decoder(self, model: Any) -> None:
         """Register the attentions of all stages, and watch what goes into their output projections.
 
-        Captured is the middle block of each stage. CaptureError if a window is not the definition's.
+        The middle block of each stage is captured. CaptureError if a window is not the definition's.
         """
         for name in STAGES:
             blocks = model.decoder.get_submodule(name)
@@ -99,7 +99,7 @@ class LtxHooks(DiffusionHooks):
                 block.attn.to_out[0].register_forward_pre_hook(partial(self._before_output, site))
 
     def around_attention(self, original: Callable, layer: Any, q, k, v, *args, **kwargs) -> Any:
-        """AROUND `forward` of the attention layers: calls of other owners (the connectors) only run."""
+        """AROUND `forward` of the attention layers; only run calls of other owners (the connectors)."""
         site = self.sites.get(id(layer))
         if site is None:
             return original(layer, q, k, v, *args, **kwargs)
@@ -131,7 +131,7 @@ class LtxHooks(DiffusionHooks):
             self._begin(site, place, path, (q, k, v), [mask_note(mask, q.shape[1], k.shape[1])])
 
     def around_projection(self, original: Callable, attention: Any, hidden_states) -> Any:
-        """AROUND `LTX2VideoVaeNeighborhoodAttention.project_qkv`: its results are the definition's inputs."""
+        """AROUND `LTX2VideoVaeNeighborhoodAttention.project_qkv`, whose results are the definition's inputs."""
         result, site = original(attention, hidden_states), self.sites.get(id(attention))
         if site:
             self.safely(site.layer, lambda: self._begin_stage(site, result))
@@ -228,7 +228,7 @@ def register(recorder: "Recorder") -> None:
 
 
 def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any) -> list:
-    """AROUND `LatentPreparationStage.run_grouped_requests`: SGLang 0.5.23 forgets the audio latents there."""
+    """AROUND `LatentPreparationStage.run_grouped_requests`, where SGLang 0.5.23 leaves out the audio latents."""
     return [stage(batch, server_args) for batch in batches]
 
 

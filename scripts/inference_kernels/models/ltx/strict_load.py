@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Where a component's class is, by the library that model_index.json names.
+# Library named in model_index.json -> module of its classes.
 MODULES = {"ltx2": "diffusers.pipelines.ltx2"}
 PROBLEMS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 

@@ -1,1 +1,1 @@
-"""Qwen-Next with sparse attention: checkpoint, capture requests and hooks; the gated delta rule is in models.gdn."""
+"""Qwen-Next with sparse attention: checkpoint, capture requests and hooks; the gated delta rule is in models/gdn."""

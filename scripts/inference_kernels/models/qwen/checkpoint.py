@@ -25,10 +25,9 @@ from inference_kernels.models.qwen.config import (
 from inference_kernels.seeded.checkpoint import Component, Pipeline
 from inference_kernels.seeded.weights import Drawn, Listed, Weight, index_document, rounded
 
-# Convolution weights: queries and keys are normalised afterwards; those of the values decide how far states
-# and outputs lie above the comparison's absolute tolerance of 0.01. With 1.0 the engine's prefill used 82 to
-# 99 % of the tolerance of the states on an H200; its errors scaled to 0.45 use about half, and six of ten
-# elements of a state still exceed 0.01, so that zeros fail.
+# Convolution weights: queries and keys are normalised afterwards; the values' decide how far states and outputs
+# lie above the comparison's absolute tolerance of 0.01. With 1.0 the engine's prefill uses 82 to 99 % of the states'
+# tolerance on an H200; with 0.45 about half, and six of ten elements of a state still exceed 0.01, so zeros fail.
 QK_CONV_STD, VALUE_CONV_STD = 0.3, 0.45
 RULE = (
     "linear weights with a standard deviation of 0.02, embeddings 1, convolutions 0.3 (values of "
@@ -73,7 +72,7 @@ def language_pipeline(kind: str, title: str, parts: list, config: dict, true_par
 def decay_rates(heads: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return A_log and dt_bias of a layer, for per-token decays of about 0.3 to 0.998, as trained models have."""
     spread = [(head + 0.5) / heads for head in range(heads)]
-    # Neither 8 nor 48 heads have a common factor with 5.
+    # 5 has no common factor with 8 or 48 heads, so every part occurs once.
     shuffled = [spread[(head * 5 + 2) % heads] for head in range(heads)]
     rates = tuple(rounded(math.log(1 + 15 * part), 2**-10) for part in spread)
     steps = (math.exp(math.log(1e-3) + part * math.log(100)) for part in shuffled)
