@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import fail, run_main
+from inference_kernels.cli import report_differences, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
@@ -20,10 +20,7 @@ def main() -> int:
     from inference_kernels.pages import build
 
     if options.check:
-        differences = build.document_differences(options.root)
-        for difference in differences:
-            fail(difference.line())
-        return 1 if differences else 0
+        return report_differences(build.document_differences(options.root))
     for path in build.write_documents(options.root):
         print(path.relative_to(options.root))
     return 0

@@ -8,7 +8,7 @@ no GPU, tensor files or torch, but Pygments (requirements/plot.txt). Prints the 
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import fail, run_main
+from inference_kernels.cli import report_differences, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
@@ -32,8 +32,7 @@ def main() -> int:
     require_dataset(options.root)
     output = options.output or options.root / page.PAGE
     if options.check:
-        difference = page.page_difference(options.root, output)
-        return fail(difference.line(), 1) if difference else 0
+        return report_differences(page.page_differences(options.root, output))
     page.write_page(options.root, output)
     print(output)
     return 0

@@ -8,7 +8,7 @@ torch, but Matplotlib (requirements/plot.txt). Prints the changed files.
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import fail, run_main
+from inference_kernels.cli import report_differences, run_main
 from inference_kernels.core.layout import REPOSITORY
 
 
@@ -33,10 +33,7 @@ def main() -> int:
     require_dataset(options.root)
     output = options.output or options.root / "docs" / "figures"
     if options.check:
-        differences = write.figure_differences(options.root, output, options.definition)
-        for difference in differences:
-            fail(difference.line())
-        return 1 if differences else 0
+        return report_differences(write.figure_differences(options.root, output, options.definition))
     for path in write.write_figures(options.root, output, options.definition):
         print(path)
     return 0

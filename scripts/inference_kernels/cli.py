@@ -63,6 +63,11 @@ def fail(message: str, code: int = 2) -> int:
     return code
 
 
+def report_differences(errors: Iterable[DatasetError]) -> int:
+    """Write an error line per difference of a --check; return the exit code, 1 if there is any."""
+    return max([fail(error.line(), 1) for error in errors], default=0)
+
+
 def progress(items: Iterable[Item], total: int, label: str, unit: str = "file") -> Iterator[Item]:
     """Pass `items` through with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():

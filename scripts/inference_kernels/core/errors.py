@@ -4,6 +4,7 @@ Library code raises these; `cli.run_main` turns them into one line on stderr and
 """
 
 import sys
+from collections.abc import Iterable
 
 
 class DatasetError(Exception):
@@ -37,6 +38,11 @@ class TensorFileError(DatasetError):
 
 class SchemaError(DatasetError):
     """A definition, workload, task or capture record that breaks its schema."""
+
+
+def as_errors(faults: Iterable[tuple[str, str, str]], where: str) -> list[SchemaError]:
+    """Turn faults, given as (expected, found, remedy), into errors of one place."""
+    return [SchemaError(expected=wanted, found=found, where=where, remedy=remedy) for wanted, found, remedy in faults]
 
 
 class ConstraintError(DatasetError):

@@ -17,6 +17,7 @@ from inference_kernels.core.errors import LockHeld
 
 NETWORK_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "lustre", "beegfs", "gpfs", "ceph", "9p", "afs", "glusterfs")
 POLL_SECONDS = 0.1
+MOUNTS = Path("/proc/mounts")
 
 
 def lock_path(folder: Path, physical_uuid: str) -> Path:
@@ -71,12 +72,14 @@ def _wait(descriptor: int, path: Path, timeout: float) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def network_warning(folder: Path, mounts: str) -> str:
+def network_warning(folder: Path, mounts: str | None = None) -> str:
     """Warn if `folder` lies on a network file system; an empty string otherwise.
 
-    mounts: the text of /proc/mounts.
+    mounts: the text of /proc/mounts, read if None.
     """
     real = os.path.realpath(folder)
+    if mounts is None:
+        mounts = MOUNTS.read_text() if MOUNTS.exists() else ""
     points = [line.split()[1:3] for line in mounts.splitlines() if len(line.split()) >= 3]
     inside = [(point, kind) for point, kind in points if (real + "/").startswith(point.rstrip("/") + "/")]
     point, kind = max(inside, key=lambda item: len(item[0]), default=("", ""))

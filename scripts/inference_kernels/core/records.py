@@ -81,6 +81,14 @@ def read_captures(root: Path) -> list[CaptureRecord]:
     return cast(list[CaptureRecord], [row for _, row in rows])
 
 
+def captures_by_definition(root: Path) -> dict[str, list[CaptureRecord]]:
+    """Read all capture records, grouped by definition, in file order."""
+    groups: dict[str, list[CaptureRecord]] = {}
+    for record in read_captures(root):
+        groups.setdefault(record["definition"], []).append(record)
+    return groups
+
+
 def read_workloads(root: Path, definition: Definition) -> list[Workload]:
     """Read the workloads (inner objects) of a definition; none if its file does not exist.
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from inference_kernels.core.constraints import REMEDY, names_in, refusal
 from inference_kernels.core.definitions import const_axes, tensor_inputs, var_axes
-from inference_kernels.core.errors import SchemaError
+from inference_kernels.core.errors import SchemaError, as_errors
 from inference_kernels.core.files import read_json
 from inference_kernels.core.types import Definition, Workload
 
@@ -157,9 +157,7 @@ def definition_errors(definition: Definition, path: Path, where: str) -> list[Sc
             continue
         for missing in sorted(names_in(rule) - known):
             faults.append((f"names of axes and inputs in {rule!r}", missing, "correct the constraint"))
-    return [
-        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
-    ]
+    return as_errors(faults, where)
 
 
 def workload_line_errors(row: dict[str, Any], definition: Definition, where: str) -> list[SchemaError]:
@@ -220,9 +218,7 @@ def workload_errors(workload: Workload, definition: Definition, where: str) -> l
     for axis in sorted(expected & set(axes)):
         if type(axes[axis]) is not int or axes[axis] < 0:
             faults.append((f"an integer >= 0 for axis {axis}", repr(axes[axis]), "correct the axis"))
-    return [
-        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
-    ]
+    return as_errors(faults, where)
 
 
 def _scalar_fits(value: Any, dtype: str) -> bool:

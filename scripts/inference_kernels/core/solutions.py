@@ -1,18 +1,20 @@
 """Find and read solutions, and check what needs no import of their code."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from inference_kernels.core.errors import NotFound, SchemaError, as_errors
 from inference_kernels.core.files import read_json
 from inference_kernels.core.schema import native_errors, parameter_count, unknown_keys
+from inference_kernels.core.types import Definition
 
 FLAG = "destination_passing_style"
 PYTHON_LANGUAGES = ("python", "triton", "tilelang")
 
 
 def solution_errors(
-    solution: dict[str, Any], path: Path, definitions: dict[str, dict[str, Any]], where: str
+    solution: dict[str, Any], path: Path, definitions: Mapping[str, Definition], where: str
 ) -> list[SchemaError]:
     """List all that is wrong with one solution; its definition must be among `definitions`."""
     errors = unknown_keys("solution", solution, where) + native_errors("solution", solution, where)
@@ -40,7 +42,7 @@ def solution_errors(
     return errors + interface_errors(solution, definition, where)
 
 
-def interface_errors(solution: dict[str, Any], definition: dict[str, Any], where: str) -> list[SchemaError]:
+def interface_errors(solution: dict[str, Any], definition: Definition, where: str) -> list[SchemaError]:
     """Check how the entry point is called: the flag is written, and the parameters are those it asks for."""
     if FLAG not in solution["spec"]:
         faults = [(f"spec.{FLAG}", "none: its default is true", "always write it")]
@@ -51,7 +53,7 @@ def interface_errors(solution: dict[str, Any], definition: dict[str, Any], where
     return as_errors(faults, where)
 
 
-def _parameter_faults(solution: dict[str, Any], definition: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _parameter_faults(solution: dict[str, Any], definition: Definition) -> list[tuple[str, str, str]]:
     file, _, function = solution["spec"]["entry_point"].partition("::")
     sources = {item["path"]: item["content"] for item in solution["sources"]}
     if file not in sources:

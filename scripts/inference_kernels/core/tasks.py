@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from inference_kernels.core.compare import Tolerance
 from inference_kernels.core.definitions import var_axes
-from inference_kernels.core.errors import SchemaError
+from inference_kernels.core.errors import SchemaError, as_errors
 from inference_kernels.core.files import json_line, read_object, write_text
 from inference_kernels.core.records import CLASSES
 from inference_kernels.core.schema import schema_errors
@@ -102,9 +102,7 @@ def task_errors(task: Task, definition: Definition, uuids: set[str], where: str)
     for uuid in task.dev:
         if uuid not in uuids:
             faults.append(("dev UUIDs of existing workloads", uuid, "choose the dev subset again"))
-    return [
-        SchemaError(expected=expected, found=found, where=where, remedy=remedy) for expected, found, remedy in faults
-    ]
+    return as_errors(faults, where)
 
 
 def choose_dev(task: Task, workloads: Iterable[Available]) -> list[str]:

@@ -20,6 +20,8 @@ PAGE = "docs/baselines.md"
 PACKAGES = ("torch", "triton", "sglang")
 DETAIL = 200
 FIGURE = (int, float, type(None))
+# (definition, solution, kind of data) -> workload -> its last record
+Groups = dict[tuple[str, str, str], dict[str, dict[str, Any]]]
 # All keys of a row, with the types of their values.
 ROW = {
     "definition": (str,),
@@ -47,7 +49,7 @@ def summarise(reports: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
 
     The last record of a workload counts. SchemaError for a folder without reports.
     """
-    groups: dict[tuple[str, str, str], dict[str, dict]] = {}
+    groups: Groups = {}
     for label, path in reports:
         for file in _files(path):
             for _, record in read_jsonl(file):
@@ -68,7 +70,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _engine_times(groups: dict, key: tuple[str, str, str]) -> dict[str, float]:
+def _engine_times(groups: Groups, key: tuple[str, str, str]) -> dict[str, float]:
     """Map workloads to the microseconds of the SGLang wrapper on the same data, where it passed."""
     definition, _, label = key
     records = groups.get((definition, f"sglang_{definition}", label), {})
@@ -86,7 +88,7 @@ def _unsteady(record: dict[str, Any]) -> bool:
     return record["status"] == "pass" and bool(timing) and timing["p90_us"] > SPREAD_WARNING * timing["p10_us"]
 
 
-def _row(key: tuple[str, str, str], records: list[dict], engine: dict[str, float]) -> dict[str, Any]:
+def _row(key: tuple[str, str, str], records: list[dict[str, Any]], engine: dict[str, float]) -> dict[str, Any]:
     times = {record["workload"]: time for record in records if (time := _time(record)) is not None}
     ratios = [
         times[record["workload"]] / record["floor"]["microseconds"]

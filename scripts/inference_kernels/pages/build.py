@@ -11,22 +11,22 @@ from typing import Any
 
 from inference_kernels.core.definitions import definition_files, read_definition, var_axes
 from inference_kernels.core.errors import PackError
-from inference_kernels.core.files import read_text, write_text
-from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
+from inference_kernels.core.files import read_text
+from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, captures_by_definition, read_workloads
 from inference_kernels.core.tasks import Task, read_task
+from inference_kernels.core.types import CaptureRecord, Definition
 from inference_kernels.pages import baselines, captures, cli, gdn_numerics, hostile, judge, licences, performance
 from inference_kernels.pages.discrimination import read_summary
+from inference_kernels.pages.generated import differences, write_generated
 from inference_kernels.pages.markdown import table
 
 REMEDY = "run: python scripts/build_docs.py"
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def expected_documents(root: Path) -> dict[Path, str]:
-    """Generate every document: path -> text."""
-    records: dict[str, list[dict]] = {}
-    for record in read_captures(root):
-        records.setdefault(record["definition"], []).append(record)
+def expected_documents(root: Path) -> dict[Path, bytes]:
+    """Generate every document: path -> content."""
+    records = captures_by_definition(root)
     definitions = [read_definition(path) for path in definition_files(root)]
     documents = {
         root / "docs" / "definitions" / f"{definition['name']}.md": definition_page(
@@ -58,13 +58,13 @@ def expected_documents(root: Path) -> dict[Path, str]:
         documents[root / performance.PAGE] = performance.performance_page(root)
     if (root / gdn_numerics.SUMMARY).exists():
         documents[root / gdn_numerics.PAGE] = gdn_numerics.numerics_page(root)
-    return documents
+    return {path: text.encode() for path, text in documents.items()}
 
 
 def fill_blocks(text: str, blocks: dict[str, str], path: Path) -> str:
     """Replace the content of every marked block; PackError for a block that is not among `blocks`."""
 
-    def content(match: re.Match) -> str:
+    def content(match: re.Match[str]) -> str:
         if match[2] not in blocks:
             raise PackError(
                 expected=f"a block of {sorted(blocks)}", found=match[2], where=str(path), remedy="correct the marker"
@@ -74,7 +74,7 @@ def fill_blocks(text: str, blocks: dict[str, str], path: Path) -> str:
     return BLOCK.sub(content, text)
 
 
-def counts_block(records: dict[str, list[dict]]) -> str:
+def counts_block(records: dict[str, list[CaptureRecord]]) -> str:
     every = [record for group in records.values() for record in group]
     counts = {name: sum(record["class"] == name for record in every) for name in CLASSES}
     total = f"{PUBLISHED_TARGET:,} in all"
@@ -83,7 +83,7 @@ def counts_block(records: dict[str, list[dict]]) -> str:
     return table(["class", "workloads here", "target"], rows)
 
 
-def definitions_block(definitions: list[dict], records: dict[str, list[dict]]) -> str:
+def definitions_block(definitions: list[Definition], records: dict[str, list[CaptureRecord]]) -> str:
     rows = []
     for definition in definitions:
         name = definition["name"]
@@ -114,7 +114,7 @@ def licence_documents(root: Path) -> dict[Path, str]:
     }
 
 
-def definition_page(root: Path, definition: dict, records: list[dict]) -> str:
+def definition_page(root: Path, definition: Definition, records: list[CaptureRecord]) -> str:
     """Write the page of one definition, as Markdown."""
     name = definition["name"]
     task = read_task(root, name)
@@ -142,7 +142,7 @@ def definition_page(root: Path, definition: dict, records: list[dict]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def contract(definition: dict) -> str:
+def contract(definition: Definition) -> str:
     axes = [
         [f"`{name}`", axis.get("value", "variable"), axis["description"]] for name, axis in definition["axes"].items()
     ]
@@ -154,21 +154,15 @@ def contract(definition: dict) -> str:
             spec["dtype"],
             spec["description"],
         ]
-        for kind, group in (("input", "inputs"), ("output", "outputs"))
-        for name, spec in definition[group].items()
+        for kind, group in (("input", definition["inputs"]), ("output", definition["outputs"]))
+        for name, spec in group.items()
     ]
-    rules = definition.get("constraints") or []
-    lines = ["Constraints: " + (", ".join(f"`{rule}`" for rule in rules) if rules else "none")]
-    return "\n\n".join(
-        [
-            table(["axis", "size", "meaning"], axes),
-            table(["tensor", "role", "shape", "dtype", "meaning"], tensors),
-            *lines,
-        ]
-    )
+    rules = ", ".join(f"`{rule}`" for rule in definition.get("constraints") or []) or "none"
+    tables = table(["axis", "size", "meaning"], axes), table(["tensor", "role", "shape", "dtype", "meaning"], tensors)
+    return "\n\n".join([*tables, f"Constraints: {rules}"])
 
 
-def reference_text(definition: dict) -> str:
+def reference_text(definition: Definition) -> str:
     """Show the docstring of the reference, and link its source."""
     docstring = ast.get_docstring(ast.parse(definition["reference"])) or ""
     source = f"definitions/{definition['op_type']}/{definition['name']}.py"
@@ -185,7 +179,7 @@ def acceptance(task: Task) -> str:
     )
 
 
-def workloads_text(root: Path, definition: dict, records: list[dict]) -> str:
+def workloads_text(root: Path, definition: Definition, records: list[CaptureRecord]) -> str:
     if not records:
         return "None in this repository yet."
     axes = {workload["uuid"]: workload["axes"] for workload in read_workloads(root, definition)}
@@ -199,7 +193,7 @@ def workloads_text(root: Path, definition: dict, records: list[dict]) -> str:
     return text
 
 
-def discrimination_text(measured: dict) -> str:
+def discrimination_text(measured: dict[str, Any]) -> str:
     """Describe the wrong answers tried on the task's workloads, from the summary of scripts/check_tasks.py."""
     used = ", ".join(f"{count} {kind}" for kind, count in measured["workloads"].items())
     rows = [
@@ -228,7 +222,7 @@ def _shares(shares: dict[str, float | None]) -> str:
     return ", ".join(f"`{name}` " + ("-" if share is None else f"{share:.3f}") for name, share in shares.items())
 
 
-def _workload_row(record: dict, axes: dict) -> list[Any]:
+def _workload_row(record: CaptureRecord, axes: dict[str, int]) -> list[Any]:
     errors = [item for item in record["replay"]["errors"].values() if item["max_abs_error"] is not None]
     worst = [
         format(max((item[key] for item in errors), default=0.0), form) if record["outputs"] else "-"
@@ -255,26 +249,14 @@ def _general(adaptation: str) -> str:
 def write_documents(root: Path) -> list[Path]:
     """Write the documents that differ and delete pages of unknown definitions; return the changed paths."""
     documents = expected_documents(root)
-    changed = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
-    for path in changed:
-        write_text(path, documents[path])
-    for path in _stale(root, documents):
-        path.unlink()
-        changed.append(path)
-    return changed
+    return write_generated(documents, _stale(root, documents))
 
 
 def document_differences(root: Path) -> list[PackError]:
     """Report each document that differs from its generated text, and each page of an unknown definition."""
     documents = expected_documents(root)
-    wrong = [path for path, text in documents.items() if not path.exists() or read_text(path) != text]
-    return [
-        PackError(
-            expected="the generated text", found="a difference", where=path.relative_to(root).as_posix(), remedy=REMEDY
-        )
-        for path in wrong + _stale(root, documents)
-    ]
+    return differences(documents, root, REMEDY, _stale(root, documents))
 
 
-def _stale(root: Path, documents: dict[Path, str]) -> list[Path]:
+def _stale(root: Path, documents: dict[Path, bytes]) -> list[Path]:
     return sorted(set((root / "docs" / "definitions").glob("*.md")) - set(documents))

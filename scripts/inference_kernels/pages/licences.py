@@ -18,6 +18,7 @@ from inference_kernels.core.definitions import definition_files, read_definition
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import read_json, read_text
 from inference_kernels.core.records import read_captures
+from inference_kernels.core.types import CaptureRecord, Definition
 
 WORKS, PACKAGES = "licenses/works.json", "licenses/packages.json"
 PAGE, PACKAGES_PAGE = "licenses/README.md", "licenses/packages.md"
@@ -65,7 +66,7 @@ def normalised(name: str) -> str:
 
 def package_name(requirement: str) -> str:
     """Take the normalised name of a requirement: `torch` of `Torch[extra]>=2.9`."""
-    return normalised(re.match(r"[\w.-]*", requirement)[0])
+    return normalised(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
 
 
 def index(works: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
@@ -73,11 +74,11 @@ def index(works: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
     return {name.lower(): work for work in works for name in work["names"].get(kind, [])}
 
 
-def tags(definition: dict, prefix: str) -> list[str]:
+def tags(definition: Definition, prefix: str) -> list[str]:
     return [tag.removeprefix(f"{prefix}:") for tag in definition["tags"] if tag.startswith(f"{prefix}:")]
 
 
-def model_name(record: dict[str, Any]) -> str:
+def model_name(record: CaptureRecord) -> str:
     """Name a record's model in lower case, without the prefix of seeded weights."""
     return record["model"]["id"].removeprefix("seeded/").lower()
 
@@ -120,7 +121,7 @@ def imported_modules(source: str) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module.split(".")[0])
+            found.add(str(node.module).split(".")[0])
     return found - set(sys.stdlib_module_names)
 
 

@@ -44,13 +44,13 @@ DARK = {
 
 def highlighted(path: str, text: str) -> dict[str, Any]:
     """Mark a source: {path, text, marks}; marks are runs of length in UTF-16 units and letter, such as `6k7.`."""
-    runs: list[list] = []
+    runs: list[tuple[int, str]] = []
     for _, kind, value in _lexer(path).get_tokens_unprocessed(text):
         letter = PLAIN if value.isspace() else _letter(str(kind))
         if runs and runs[-1][1] == letter:
-            runs[-1][0] += _units(value)
+            runs[-1] = runs[-1][0] + _units(value), letter
         else:
-            runs.append([_units(value), letter])
+            runs.append((_units(value), letter))
     return {"path": path, "text": text, "marks": "".join(f"{length}{letter}" for length, letter in runs)}
 
 

@@ -4,16 +4,18 @@ Parts of records that many workloads share (model, engine, hardware, request, ad
 `pool` once, and the workloads refer to them by number.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from inference_kernels.core.definitions import definition_files, read_definition
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import canonical_json, read_object
-from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, read_captures, read_workloads
+from inference_kernels.core.records import CLASSES, PUBLISHED_TARGET, captures_by_definition, read_workloads
 from inference_kernels.core.schema import native_errors
-from inference_kernels.core.solutions import solution_files
+from inference_kernels.core.solutions import read_solution, solution_files
 from inference_kernels.core.tasks import read_task, task_path
+from inference_kernels.core.types import CaptureRecord, Definition, Workload
 from inference_kernels.pages.baselines import SUMMARY, read_rows
 from inference_kernels.pages.explorer.code import highlighted, named_figures, shapes_image
 from inference_kernels.pages.figures.data import histogram, summary
@@ -56,13 +58,12 @@ class Pool:
 
 def explorer_data(root: Path) -> dict[str, Any]:
     """Collect all data; SchemaError for the first malformed definition, task, workload, record, solution or result."""
-    records: dict[str, list[dict]] = {}
-    for record in read_captures(root):
-        records.setdefault(record["definition"], []).append(record)
+    records = captures_by_definition(root)
     pool = Pool()
     definitions, workloads = [], []
     for path in definition_files(root):
-        definition = _sound("definition", path)
+        definition = read_definition(path)
+        _require_sound("definition", definition, path)
         mine = records.pop(definition["name"], [])
         calls = read_workloads(root, definition)
         definitions.append(_definition(root, definition, calls, mine))
@@ -88,14 +89,14 @@ def explorer_data(root: Path) -> dict[str, Any]:
     }
 
 
-def _sound(kind: str, path: Path) -> dict[str, Any]:
-    value = read_definition(path) if kind == "definition" else read_object(path)
+def _require_sound(kind: str, value: Any, path: Path) -> None:
     for error in native_errors(kind, value, str(path)):
         raise error
-    return value
 
 
-def _definition(root: Path, definition: dict, calls: list[dict], records: list[dict]) -> dict[str, Any]:
+def _definition(
+    root: Path, definition: Definition, calls: list[Workload], records: list[CaptureRecord]
+) -> dict[str, Any]:
     """Describe a definition, with its highlighted reference, its task and its histogram."""
     name, op_type = definition["name"], definition["op_type"]
     read_task(root, name)
@@ -113,12 +114,12 @@ def _definition(root: Path, definition: dict, calls: list[dict], records: list[d
     }
 
 
-def _pairs(group: dict[str, dict]) -> list[dict]:
+def _pairs(group: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Turn a group into a list: JavaScript objects reorder names that look like numbers."""
     return [{"name": name} | item for name, item in group.items()]
 
 
-def _workloads(calls: list[dict], records: list[dict], pool: Pool) -> list[dict]:
+def _workloads(calls: list[Workload], records: list[CaptureRecord], pool: Pool) -> list[dict[str, Any]]:
     """Describe each workload: its axes and inputs, and its record with shared parts by number."""
     by_uuid = {record["workload"]: record for record in records}
     rows = [_workload(call, by_uuid.pop(call["uuid"]), pool) for call in calls]
@@ -127,25 +128,18 @@ def _workloads(calls: list[dict], records: list[dict], pool: Pool) -> list[dict]
     return rows
 
 
-def _workload(call: dict, record: dict, pool: Pool) -> dict[str, Any]:
-    replay = record["replay"]
-    shared = {key: pool.number(record[key]) for key in SHARED}
-    return (
-        record
-        | shared
-        | {
-            "replay": replay | {"criterion": pool.number(replay["criterion"])},
-            "axes": call["axes"],
-            "inputs": call["inputs"],
-        }
-    )
+def _workload(call: Workload, record: CaptureRecord, pool: Pool) -> dict[str, Any]:
+    fields: dict[str, Any] = {**record, "axes": call["axes"], "inputs": call["inputs"]}
+    fields |= {key: pool.number(fields[key]) for key in SHARED}
+    return fields | {"replay": {**record["replay"], "criterion": pool.number(record["replay"]["criterion"])}}
 
 
 def solutions(root: Path, definitions: set[str]) -> list[dict[str, Any]]:
     """Describe every solution, with its highlighted sources and the architectures it is written for."""
     rows = []
     for path in solution_files(root):
-        solution = _sound("solution", path)
+        solution = read_solution(path)
+        _require_sound("solution", solution, path)
         if solution["definition"] not in definitions:
             raise SchemaError(
                 expected="the solution of a known definition",

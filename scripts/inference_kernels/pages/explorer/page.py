@@ -14,6 +14,7 @@ from typing import Any
 from inference_kernels.core.errors import PackError
 from inference_kernels.core.files import read_text, write_text
 from inference_kernels.pages.explorer.data import explorer_data
+from inference_kernels.pages.generated import differences
 
 PAGE = "results/explorer.html"
 REMEDY = "run: python scripts/build_explorer.py"
@@ -58,16 +59,10 @@ def script_json(value: Any) -> str:
 
 
 def write_page(root: Path, output: Path) -> None:
+    """Write the page of the dataset at `root`."""
     write_text(output, page_text(root))
 
 
-def page_difference(root: Path, output: Path) -> PackError | None:
-    """Compare `output` with the page of `root`; None if they are equal."""
-    if output.exists() and read_text(output) == page_text(root):
-        return None
-    return PackError(
-        expected="the generated page",
-        found="a difference" if output.exists() else "no file",
-        where=str(output),
-        remedy=REMEDY,
-    )
+def page_differences(root: Path, output: Path) -> list[PackError]:
+    """Report `output` unless it is the page of the dataset at `root`."""
+    return differences({output: page_text(root).encode()}, root, REMEDY)

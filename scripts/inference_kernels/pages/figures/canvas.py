@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from typing import Any
 
 from inference_kernels.core.errors import EnvironmentMissing, missing_package
 
@@ -23,7 +24,7 @@ FONTS = {"plain": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf", "mono": "Deja
 MONO_ADVANCE = 0.6021
 PAPER, INK, MUTED, RULE, SHADE = "#ffffff", "#1f2328", "#59636e", "#d1d9e0", "#f6f8fa"
 CLASS_COLOURS = {"published": "#0072b2", "contest": "#d98200", "seeded": "#009e73"}
-SETTINGS = {"svg.hashsalt": "inference-kernels", "svg.fonttype": "path"}
+SETTINGS: dict[Any, Any] = {"svg.hashsalt": "inference-kernels", "svg.fonttype": "path"}
 
 
 def require_matplotlib(exact: bool) -> None:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inference_kernels.core.definitions import const_axes, definition_files, read_definition, tensor_inputs, var_axes
 from inference_kernels.core.errors import SchemaError
-from inference_kernels.core.records import CLASSES, read_captures, read_workloads
+from inference_kernels.core.records import CLASSES, captures_by_definition, read_workloads
+from inference_kernels.core.types import CaptureRecord, Definition, Statistics, Workload
 
 # Values closer to zero lie on the linear middle part of a range axis.
 NEAR_ZERO = 0.01
@@ -90,14 +90,12 @@ class DefinitionFigures:
 
 def read_figures(root: Path) -> list[DefinitionFigures]:
     """Read the figures of every definition, in the order of their files."""
-    records: dict[str, list[dict]] = {}
-    for record in read_captures(root):
-        records.setdefault(record["definition"], []).append(record)
+    records = captures_by_definition(root)
     definitions = map(read_definition, definition_files(root))
     return [_figures(root, definition, records.get(definition["name"], [])) for definition in definitions]
 
 
-def _figures(root: Path, definition: dict, records: list[dict]) -> DefinitionFigures:
+def _figures(root: Path, definition: Definition, records: list[CaptureRecord]) -> DefinitionFigures:
     return DefinitionFigures(
         histogram(definition, read_workloads(root, definition), records),
         error_rows(definition, records),
@@ -105,14 +103,14 @@ def _figures(root: Path, definition: dict, records: list[dict]) -> DefinitionFig
     )
 
 
-def histogram(definition: dict, workloads: list[dict], records: list[dict]) -> Histogram:
+def histogram(definition: Definition, workloads: list[Workload], records: list[CaptureRecord]) -> Histogram:
     """Count workloads by the exact sizes of the variable axes, smallest first, axis by axis.
 
     SchemaError for a workload without a capture record, which gives its class.
     """
     classes = {record["workload"]: record["class"] for record in records}
     axes = var_axes(definition)
-    counts: dict[tuple[int, ...], Counter] = {}
+    counts: dict[tuple[int, ...], Counter[str]] = {}
     for workload in workloads:
         data_class = classes.get(workload["uuid"])
         if data_class is None:
@@ -156,7 +154,7 @@ def class_totals(every: list[DefinitionFigures]) -> dict[str, int]:
     return {name: sum(item.histogram.counts[name] for item in every) for name in CLASSES}
 
 
-def error_rows(definition: dict, records: list[dict]) -> list[ErrorRow]:
+def error_rows(definition: Definition, records: list[CaptureRecord]) -> list[ErrorRow]:
     """Collect a row per output; replays of workloads without engine outputs are counted and not drawn."""
     compared = [record for record in records if record["outputs"]]
     rows = []
@@ -177,11 +175,11 @@ def left_out(rows: list[ErrorRow]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
 
 
-def _used(record: dict, output: str) -> float | None:
+def _used(record: CaptureRecord, output: str) -> float | None:
     return record["replay"]["errors"].get(output, {}).get("tolerance_used")
 
 
-def range_rows(definition: dict, records: list[dict]) -> list[RangeRow]:
+def range_rows(definition: Definition, records: list[CaptureRecord]) -> list[RangeRow]:
     """Collect a row per tensor input and class with statistics; scalar inputs have none."""
     return [
         _range_row(tensor, spec["dtype"], data_class, found)
@@ -191,7 +189,7 @@ def range_rows(definition: dict, records: list[dict]) -> list[RangeRow]:
     ]
 
 
-def _statistics(records: list[dict], tensor: str, data_class: str) -> Iterator[dict[str, Any]]:
+def _statistics(records: list[CaptureRecord], tensor: str, data_class: str) -> Iterator[Statistics]:
     return (
         record["statistics"][tensor]
         for record in records
@@ -199,7 +197,7 @@ def _statistics(records: list[dict], tensor: str, data_class: str) -> Iterator[d
     )
 
 
-def _range_row(tensor: str, dtype: str, data_class: str, found: list[dict]) -> RangeRow:
+def _range_row(tensor: str, dtype: str, data_class: str, found: list[Statistics]) -> RangeRow:
     low = min((item["min"] for item in found if item["min"] is not None), default=None)
     high = max((item["max"] for item in found if item["max"] is not None), default=None)
     return RangeRow(

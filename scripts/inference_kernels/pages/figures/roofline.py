@@ -16,6 +16,10 @@ COMPUTE, MEMORY = "#0072b2", "#d98200"
 PREFERRED = ("large", "starter")
 
 
+# Decades of the two axes: operations per byte, operations per second.
+Sides = tuple[tuple[int, int], tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class Point:
     """A workload of a definition's fastest solution: operations per byte and per second, share of the roof."""
@@ -105,7 +109,7 @@ def _y(rate: float, side: tuple[int, int]) -> float:
     return TOP + HEIGHT * (side[1] - math.log10(rate)) / (side[1] - side[0])
 
 
-def _grid(canvas: Canvas, sides: tuple) -> None:
+def _grid(canvas: Canvas, sides: Sides) -> None:
     across, up = sides
     canvas.box(LEFT, TOP, RIGHT - LEFT, HEIGHT, SHADE)
     for power in range(across[0], across[1] + 1):
@@ -120,7 +124,7 @@ def _grid(canvas: Canvas, sides: tuple) -> None:
     canvas.text(MARGIN, TOP - 8, "TFLOP/s", 11, colour=MUTED)
 
 
-def _roof(canvas: Canvas, sides: tuple, peaks: dict[str, float]) -> None:
+def _roof(canvas: Canvas, sides: Sides, peaks: dict[str, float]) -> None:
     """Draw the slope of the bandwidth and the peaks: BF16 in ink, FP8 as a thin line."""
     across, up = sides
     low, high = 10.0 ** across[0], 10.0 ** across[1]
@@ -136,7 +140,7 @@ def _roof(canvas: Canvas, sides: tuple, peaks: dict[str, float]) -> None:
     canvas.text(_x(high, across) - 6, _y(peaks["bf16_flops"], up) + 14, "BF16 peak", 11, align="right")
 
 
-def _dots(canvas: Canvas, sides: tuple, number: int, entry: RoofEntry, peaks: dict[str, float]) -> None:
+def _dots(canvas: Canvas, sides: Sides, number: int, entry: RoofEntry, peaks: dict[str, float]) -> None:
     ridge = peaks["bf16_flops"] / peaks["bytes_per_second"]
     for point in entry.points:
         x, y = _x(point.intensity, sides[0]), _y(point.rate, sides[1])

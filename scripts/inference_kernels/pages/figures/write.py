@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from inference_kernels.core.errors import PackError, SchemaError
-from inference_kernels.core.files import write_bytes
 from inference_kernels.pages.baselines import read_rows
 from inference_kernels.pages.figures.data import read_figures
 from inference_kernels.pages.figures.ranges import ranges_figure
 from inference_kernels.pages.figures.roofline import roofline_figure
 from inference_kernels.pages.figures.shapes_and_errors import errors_figure, shapes_figure
+from inference_kernels.pages.generated import differences, write_generated
 
 REMEDY = "run: python scripts/plot_shape_distributions.py"
 SHAPES, ERRORS, STATISTICS, ROOFLINE = "shapes", "errors.svg", "tensor_statistics.svg", "roofline.svg"
@@ -37,33 +37,14 @@ def expected_figures(root: Path, output: Path, name: str | None = None) -> dict[
 def write_figures(root: Path, output: Path, name: str | None = None) -> list[Path]:
     """Write the figures that differ, delete shapes of unknown definitions; return the changed paths."""
     figures = expected_figures(root, output, name)
-    changed = _different(figures)
-    for path in changed:
-        write_bytes(path, figures[path])
-    stale = _stale(output, figures) if name is None else []
-    for path in stale:
-        path.unlink()
-    return changed + stale
+    return write_generated(figures, _stale(output, figures, name))
 
 
 def figure_differences(root: Path, output: Path, name: str | None = None) -> list[PackError]:
     """Report each figure that differs from its drawing, and each of an unknown definition."""
     figures = expected_figures(root, output, name)
-    wrong = _different(figures) + (_stale(output, figures) if name is None else [])
-    return [
-        PackError(
-            expected="the generated figure",
-            found="a difference" if path.exists() else "no file",
-            where=str(path),
-            remedy=REMEDY,
-        )
-        for path in wrong
-    ]
+    return differences(figures, root, REMEDY, _stale(output, figures, name))
 
 
-def _different(figures: dict[Path, bytes]) -> list[Path]:
-    return [path for path, content in figures.items() if not path.exists() or path.read_bytes() != content]
-
-
-def _stale(output: Path, figures: dict[Path, bytes]) -> list[Path]:
-    return sorted(set((output / SHAPES).glob("*.svg")) - set(figures))
+def _stale(output: Path, figures: dict[Path, bytes], name: str | None) -> list[Path]:
+    return [] if name else sorted(set((output / SHAPES).glob("*.svg")) - set(figures))
