@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Turn a full capture into the curated set: say what the rules drop and why, and with --apply drop it.
+"""Reduce a full capture to the curated set: say what the rules drop and why, and with --apply drop it.
 
-Rules: retired definitions go with all they own; dense GEMM workloads with M < 4096 go in class `published`
-only, the small rows of seeded captures stay; mask inputs go if recorded as visible everywhere and are refused
-otherwise; receipts and tensors that nothing needs go. Stopped at any moment, the command is simply run again.
+Rules: retired definitions are dropped with all that belongs to them; dense GEMM workloads with M < 4096 only
+in class `published`, seeded captures keep their small rows; mask inputs are dropped if recorded as visible
+everywhere and refused otherwise; records and tensors that nothing needs are dropped. If the command is
+stopped, run it again.
 """
 
 import argparse
@@ -17,14 +18,18 @@ from inference_kernels.core.layout import REPOSITORY
 COLUMNS = ["dropped", "definition", "count", "bytes", "reason"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True, help="root of the full capture")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every single drop to FILE")
-    mode = parser.add_mutually_exclusive_group()
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("--root", type=Path, required=True, help="root of the full capture")
+    result.add_argument("--json", type=Path, metavar="FILE", help="write every single drop to FILE")
+    mode = result.add_mutually_exclusive_group()
     mode.add_argument("--dry-run", action="store_true", help="print the plan, change nothing (the default)")
     mode.add_argument("--apply", action="store_true", help="change the tree")
-    options = parser.parse_args()
+    return result
+
+
+def main() -> int:
+    options = parser().parse_args()
     from inference_kernels.core import files
     from inference_kernels.release import curation
 
@@ -47,7 +52,7 @@ def main() -> int:
 
 
 def plan_rows(plan: Any) -> list[dict[str, Any]]:
-    """One row for each kind, definition and reason."""
+    """Make one row per kind, definition and reason."""
     groups = Counter((item.kind, item.definition, item.reason) for item in plan.dropped)
     sizes: Counter = Counter()
     for item in plan.dropped:

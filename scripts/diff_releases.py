@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Say what differs between two releases: definitions, tolerances, solutions, workloads, hashes, shapes.
+"""Compare two releases: definitions, tolerances, solutions, workloads, hashes, shapes.
 
 A release is the root of a dataset or, with --git, a revision of this repository, read without a checkout.
 """
@@ -17,18 +17,23 @@ COLUMNS = ["kind", "definition", "added", "removed", "changed", "details"]
 DETAIL_LIMIT = 120
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("releases", nargs="*", metavar="ROOT", help="two dataset roots: the old one, the new one")
-    parser.add_argument("--git", nargs=2, metavar=("OLD", "NEW"), help="two revisions instead")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument("releases", nargs="*", metavar="ROOT", help="two dataset roots: the old one, the new one")
+    result.add_argument("--git", nargs=2, metavar=("OLD", "NEW"), help="two revisions instead")
+    result.add_argument(
         "--repository", type=Path, default=REPOSITORY, help="git repository of --git (default: this one)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every single difference to FILE")
-    options = parser.parse_args()
+    result.add_argument("--json", type=Path, metavar="FILE", help="write every single difference to FILE")
+    return result
+
+
+def main() -> int:
+    arguments = parser()
+    options = arguments.parse_args()
     names = options.git or options.releases
     if len(names) != 2 or (options.git and options.releases):
-        parser.error("pass two dataset roots, or --git OLD NEW")
+        arguments.error("pass two dataset roots, or --git OLD NEW")
     from inference_kernels.core import files
 
     old, new = (
@@ -55,7 +60,7 @@ def main() -> int:
 
 
 def table_rows(changes: list[Any]) -> list[dict[str, Any]]:
-    """One row for each kind and definition, with the details that fit."""
+    """Make one row per kind and definition, with the details that fit."""
     groups: dict[tuple[str, str], list[Any]] = {}
     for change in changes:
         groups.setdefault((change.kind, change.definition), []).append(change)
@@ -76,8 +81,8 @@ def table_rows(changes: list[Any]) -> list[dict[str, Any]]:
 
 
 def describe(change: Any) -> str:
-    """What a table has room for: hashes and UUIDs are in the JSON file."""
-    if change.kind in ("tensor", "workload", "receipt"):
+    """Describe a change as briefly as the table needs: hashes and UUIDs are in the JSON file."""
+    if change.kind in ("tensor", "workload", "record"):
         return change.detail if change.change == "changed" else ""
     sign = {"added": "+", "removed": "-", "changed": ""}[change.change]
     return " ".join(filter(None, [f"{sign}{change.name}" if change.name else "", change.detail]))

@@ -56,7 +56,7 @@ def write_definition(root: Path, name: str, op_type: str, description: str) -> N
 
 
 def add_call(root: Path, name: str, rows: int, data_class: str, mask: torch.Tensor | None = None) -> str:
-    """One workload with its receipt; a mask goes in as one more input, as old captures had it."""
+    """Add a workload with its record; a mask is one more input, as in old captures."""
     tensors = {"A": matrix(rows)} | ({"mask": mask} if mask is not None else {})
     place = {key: {"type": "safetensors"} | reference(root, name, value) for key, value in tensors.items()}
     uuid = records.workload_uuid(name, place)
@@ -119,13 +119,12 @@ def root(made, tmp_path) -> Path:
     return shutil.copytree(made, tmp_path / "full")
 
 
-def plan_of(root: Path) -> curation.Plan:
+def plan_of(root: Path) -> curation.CurationPlan:
     return curation.make_plan(root, curation.retired_reasons(root))
 
 
-def kept_rows(root: Path, name: str) -> list[int]:
-    path = next((root / "workloads").glob(f"*/{name}.jsonl"))
-    return sorted(json.loads(line)["workload"]["axes"]["M"] for line in path.read_text().splitlines())
+def workloads_of(root: Path, name: str) -> list[dict]:
+    return records.read_workloads(root, read_json(next((root / "definitions").glob(f"*/{name}.json"))))
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -152,7 +151,7 @@ def test_planning_changes_nothing_and_says_why(root):
     assert [(item.item, item.reason) for item in plan.of("definition")] == [(RETIRED, f"retired: {REASON}")]
     reasons = sorted(item.reason for item in plan.of("workload"))
     assert reasons == ["M < 4096", "M < 4096", f"retired: {REASON}"]
-    assert len(plan.of("receipt")) == 3
+    assert len(plan.of("record")) == 3
     # Three tensors that only dropped calls name (their input and output are one file), and the stray one.
     assert len(plan.of("tensor")) == 4 and all(item.bytes > 0 for item in plan.of("tensor"))
     assert plan.summary()["workloads_kept"] == 5
@@ -160,7 +159,7 @@ def test_planning_changes_nothing_and_says_why(root):
 
 def test_small_rows_go_in_class_published_only(root):
     curation.apply(plan_of(root))
-    assert kept_rows(root, GEMM) == [16, 4096]
+    assert sorted(item["axes"]["M"] for item in workloads_of(root, GEMM)) == [16, 4096]
 
 
 def test_the_curated_tree_is_sound(root):
@@ -193,7 +192,7 @@ def test_a_kill_at_any_write_is_completed_by_the_next_run(root, tmp_path, monkey
     mask = torch.ones(6, 6, dtype=torch.bool)
     add_call(root, ATTENTION, 6, "published", mask)
     add_call(root, ATTENTION, 7, "published", mask)
-    write_dev(root, GEMM, [item["uuid"] for item in records.read_workloads(root, gemm(root))][:3])
+    write_dev(root, GEMM, [item["uuid"] for item in workloads_of(root, GEMM)][:3])
     whole = shutil.copytree(root, tmp_path / "whole")
     curation.apply(plan_of(whole))
     expected, steps = tree(whole), 0
@@ -237,12 +236,8 @@ def killed_after(monkeypatch, root: Path, steps: int) -> bool:
     return False
 
 
-def gemm(root: Path) -> dict:
-    return read_json(root / "definitions" / "gemm" / f"{GEMM}.json")
-
-
 def test_dev_lists_lose_what_is_gone(root):
-    uuids = {item["axes"]["M"]: item["uuid"] for item in records.read_workloads(root, gemm(root))}
+    uuids = {item["axes"]["M"]: item["uuid"] for item in workloads_of(root, GEMM)}
     write_dev(root, GEMM, [uuids[32], uuids[4096], uuids[16]])
     curation.apply(plan_of(root))
     assert read_json(root / "tasks" / f"{GEMM}.json")["dev"] == [uuids[4096], uuids[16]]
@@ -254,7 +249,7 @@ def test_a_visible_mask_is_dropped(root):
     plan = plan_of(root)
     new = plan.masks[old]
     curation.apply(plan)
-    workload = next(item for item in read_attention(root) if item["uuid"] == new)
+    workload = next(item for item in workloads_of(root, ATTENTION) if item["uuid"] == new)
     assert list(workload["inputs"]) == ["A"]
     assert workload["uuid"] == records.workload_uuid(ATTENTION, workload["inputs"])
     record = next(item for item in records.read_captures(root) if item["workload"] == new)
@@ -265,18 +260,13 @@ def test_a_visible_mask_is_dropped(root):
     assert summary(state)["errors"] == 0
 
 
-def read_attention(root: Path) -> list[dict]:
-    path = root / "definitions" / "dense_attention" / f"{ATTENTION}.json"
-    return records.read_workloads(root, read_json(path))
-
-
 def test_a_call_captured_with_and_without_mask_is_one_workload(root):
-    plain = read_attention(root)[0]["uuid"]
+    plain = workloads_of(root, ATTENTION)[0]["uuid"]
     old = add_call(root, ATTENTION, 6, "published", torch.ones(6, 6, dtype=torch.bool))
     plan = plan_of(root)
     assert plan.masks == {old: plain}
     curation.apply(plan)
-    assert [item["uuid"] for item in read_attention(root)] == [plain]
+    assert [item["uuid"] for item in workloads_of(root, ATTENTION)] == [plain]
     record = next(item for item in records.read_captures(root) if item["workload"] == plain)
     assert record["adaptations"] == []
 
@@ -291,7 +281,7 @@ def test_a_mask_that_hides_something_is_refused(root, hidden):
 
 
 def test_an_additive_mask_is_refused(root):
-    """Zeros mean visible in an additive mask and hidden in a boolean one: the receipt cannot tell which."""
+    """Zeros mean visible in an additive mask and hidden in a boolean one: the record cannot tell which."""
     for value in (0.0, -1e9):
         with pytest.raises(SchemaError, match="visible everywhere"):
             add_call(root, ATTENTION, 5, "published", torch.full((5, 5), value))
@@ -318,15 +308,15 @@ def test_equal_tensors_are_counted(root):
     assert after["unique_tensors"] == after["tensor_paths"] - after["duplicate_paths"]
 
 
-def test_receipts_without_workload_go(root):
+def test_records_without_workload_go(root):
     rows = records.read_captures(root)
     records.write_captures(root, [*rows, rows[0] | {"workload": "00000000-0000-5000-8000-000000000000"}])
-    assert "00000000-0000-5000-8000-000000000000" in {item.item for item in plan_of(root).of("receipt")}
+    assert "00000000-0000-5000-8000-000000000000" in {item.item for item in plan_of(root).of("record")}
 
 
-def test_workloads_without_receipt_are_refused(root):
+def test_workloads_without_record_are_refused(root):
     records.write_captures(root, [row for row in records.read_captures(root) if row["definition"] != GEMM])
-    with pytest.raises(SchemaError, match="a receipt of every workload"):
+    with pytest.raises(SchemaError, match="a record of every workload"):
         plan_of(root)
 
 
@@ -353,4 +343,4 @@ def test_command(root):
 
 def test_the_repository_itself_is_curated(repository):
     plan = plan_of(repository)
-    assert not (plan.of("definition") or plan.of("workload") or plan.of("receipt") or plan.masks)
+    assert not (plan.of("definition") or plan.of("workload") or plan.of("record") or plan.masks)

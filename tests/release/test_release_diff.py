@@ -90,7 +90,7 @@ def test_definitions_and_their_tasks_come_and_go(pair):
     assert {change for *_, change, _ in compare(pair[::-1])[1]} == {"removed"}
 
 
-def test_a_workload_takes_its_receipt_hashes_and_shape_along(pair):
+def test_a_workload_takes_its_record_hashes_and_shape_along(pair):
     path = pair[1] / "workloads" / "toy" / f"{toy.NAME}.jsonl"
     gone, *kept = rows(path)
     write_rows(path, kept)
@@ -103,16 +103,16 @@ def test_a_workload_takes_its_receipt_hashes_and_shape_along(pair):
     assert ("workload", gone["workload"]["uuid"], "removed", shape) in changes
     assert ("shape", shape, "removed", "") in changes
     # x, ids, y and count of its own; the weight belongs to the other workload, too
-    assert (summary["tensor"]["removed"], summary["receipt"]["removed"], summary["differences"]) == (4, 1, 7)
+    assert (summary["tensor"]["removed"], summary["record"]["removed"], summary["differences"]) == (4, 1, 7)
     assert [item["seeded"] for item in summary["classes"]] == [2, 1]
 
 
-def test_a_receipt_that_changed_is_named_with_its_fields(pair):
+def test_a_record_that_changed_is_named_with_its_fields(pair):
     path = pair[1] / "captures.jsonl"
     first, *rest = rows(path)
     first["engine"]["version"] = "2"
     write_rows(path, [first, *rest])
-    assert compare(pair)[1] == [("receipt", first["workload"], "changed", "engine.version")]
+    assert compare(pair)[1] == [("record", first["workload"], "changed", "engine.version")]
 
 
 def test_a_tensor_in_another_store_is_the_same_hash(pair):

@@ -1,10 +1,10 @@
-"""Curation: from a full capture to the published set, by rules that say what is dropped and why.
+"""Reduce a full capture to the published set by rules that say what is dropped and why.
 
 retired definitions       dropped with all that belongs to them; the reason is in their description
 dense GEMM rows M < 4096  dropped in class `published`, where they are launches of 11 to 27 microseconds;
                           seeded captures keep their small rows: the others do not fit in a repository
-mask inputs               dropped if the receipt says that every position was visible; otherwise refused
-receipts and tensors      dropped if no workload needs them; tensors stored twice are counted, not touched
+mask inputs               dropped if the record says that every position was visible; otherwise refused
+records and tensors       dropped if no workload needs them; tensors stored twice are counted, not touched
 """
 
 import re
@@ -22,13 +22,13 @@ from inference_kernels.core.tasks import task_text
 
 GEMM_OP_TYPE, GEMM_ROWS, GEMM_ROWS_CLASS = "gemm", 4096, "published"
 MASK = "mask"
-KINDS = ("definition", "workload", "receipt", "tensor")
+KINDS = ("definition", "workload", "record", "tensor")
 REASON = re.compile(r"Retired: (.+?)\.(?:\s|$)")
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """One thing that goes. kind: one of KINDS; item: name, UUID or path."""
+    """One thing to remove. kind: one of KINDS; item: name, UUID or path."""
 
     kind: str
     definition: str
@@ -38,8 +38,8 @@ class Dropped:
 
 
 @dataclass
-class Plan:
-    """What curation would do to a root. Making it reads records only; `apply` carries it out."""
+class CurationPlan:
+    """What curation would change below `root`; `apply` carries it out."""
 
     root: Path
     dropped: list[Dropped] = field(default_factory=list)
@@ -51,9 +51,11 @@ class Plan:
     duplicates: dict[str, int] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Dropped]:
+        """List what is dropped of one kind."""
         return [item for item in self.dropped if item.kind == kind]
 
     def summary(self) -> dict[str, Any]:
+        """Count what is dropped, changed and kept."""
         counts = {f"{kind}s_dropped": len(self.of(kind)) for kind in KINDS}
         return counts | {
             "bytes_dropped": sum(item.bytes for item in self.dropped),
@@ -64,16 +66,18 @@ class Plan:
         }
 
     def to_json(self) -> dict[str, Any]:
+        """List every drop and mask, with the summary."""
         dropped = [asdict(item) for item in self.dropped]
         return {"dropped": dropped, "masks": self.masks, "summary": self.summary()}
 
     @property
     def empty(self) -> bool:
+        """Tell whether there is nothing to do."""
         return not (self.dropped or self.masks or self.tasks)
 
 
 def retired_reasons(root: Path) -> dict[str, str]:
-    """Why each definition below `root`/retired/definitions was retired, from its description."""
+    """Read why each definition below `root`/retired/definitions was retired, from its description."""
     reasons = {}
     for path in definition_files(root, "retired/definitions"):
         definition = read_definition(path)
@@ -89,10 +93,10 @@ def retired_reasons(root: Path) -> dict[str, str]:
     return reasons
 
 
-def make_plan(root: Path, retired: dict[str, str]) -> Plan:
-    """Apply every rule to the records below `root`.
+def make_plan(root: Path, retired: dict[str, str]) -> CurationPlan:
+    """Apply every rule to the records below `root`; change nothing.
 
-    retired: from `retired_reasons`. SchemaError for a workload of an unknown definition or without receipt,
+    retired: from `retired_reasons`. SchemaError for a workload of an unknown definition or without a record,
     and for a mask that hides something.
     """
     if not (root / "definitions").is_dir():
@@ -102,8 +106,8 @@ def make_plan(root: Path, retired: dict[str, str]) -> Plan:
             where=str(root),
             remedy="pass the root of the capture",
         )
-    plan = Plan(root)
-    receipts = {record["workload"]: record for record in read_captures(root)}
+    plan = CurationPlan(root)
+    records = {record["workload"]: record for record in read_captures(root)}
     kept = {}
     for path in sorted((root / "workloads").glob("*/*.jsonl")):
         workloads = [row["workload"] for _, row in read_jsonl(path)]
@@ -112,11 +116,11 @@ def make_plan(root: Path, retired: dict[str, str]) -> Plan:
             plan.files.append(path)
             plan.dropped += [Dropped("workload", path.stem, item["uuid"], reason) for item in workloads]
         else:
-            kept |= _definition_workloads(plan, load_definition(root, path.stem), workloads, receipts)
+            kept |= _definition_workloads(plan, load_definition(root, path.stem), workloads, records)
     plan.records = list(kept.values())
     plan.dropped += [
-        Dropped("receipt", record["definition"], uuid, "its workload is not in the set")
-        for uuid, record in receipts.items()
+        Dropped("record", record["definition"], uuid, "its workload is not in the set")
+        for uuid, record in records.items()
         if uuid not in kept and uuid not in plan.masks
     ]
     _retired_files(plan, retired)
@@ -126,20 +130,20 @@ def make_plan(root: Path, retired: dict[str, str]) -> Plan:
 
 
 def _definition_workloads(
-    plan: Plan, definition: dict, workloads: list[dict], receipts: dict[str, dict]
+    plan: CurationPlan, definition: dict, workloads: list[dict], records: dict[str, dict]
 ) -> dict[str, dict]:
-    """Sort the workloads of one definition into kept and dropped; receipts of the kept ones by UUID."""
-    name, stay, records = definition["name"], {}, {}
+    """Sort the workloads of one definition into kept and dropped; return the records of the kept by UUID."""
+    name, stay, kept = definition["name"], {}, {}
     for workload in workloads:
         uuid = workload["uuid"]
-        if uuid not in receipts:
+        if uuid not in records:
             raise SchemaError(
-                expected="a receipt of every workload",
+                expected="a record of every workload",
                 found="none in captures.jsonl",
                 where=f"{name} {uuid}",
                 remedy="import its capture run again",
             )
-        record = receipts[uuid]
+        record = records[uuid]
         reason = small_rows(definition, workload, record)
         if reason:
             plan.dropped.append(Dropped("workload", name, uuid, reason))
@@ -147,24 +151,24 @@ def _definition_workloads(
         if MASK in workload["inputs"] and definition["op_type"] == "dense_attention":
             workload, record = _without_mask(definition, workload, record)
             plan.masks[uuid] = workload["uuid"]
-            # The same call may have been captured without a mask, too: that workload and receipt stay.
+            # The same call may also have been captured without a mask: that workload and its record stay.
             stay.setdefault(workload["uuid"], workload)
-            records.setdefault(workload["uuid"], record)
+            kept.setdefault(workload["uuid"], record)
             continue
-        stay[uuid], records[uuid] = workload, record
+        stay[uuid], kept[uuid] = workload, record
     plan.workloads[name] = list(stay.values())
-    return records
+    return kept
 
 
 def small_rows(definition: dict, workload: dict, record: dict) -> str:
-    """Why the dense GEMM rule drops the workload, or an empty string; it never touches other classes."""
+    """Say why the dense GEMM rule drops the workload, or return an empty string."""
     if definition["op_type"] != GEMM_OP_TYPE or record["class"] != GEMM_ROWS_CLASS:
         return ""
     return f"M < {GEMM_ROWS}" if workload["axes"]["M"] < GEMM_ROWS else ""
 
 
 def _without_mask(definition: dict, workload: dict, record: dict) -> tuple[dict, dict]:
-    """Workload and receipt without the mask, under the workload's new UUID."""
+    """Return workload and record without the mask, under the workload's new UUID."""
     where = f"{definition['name']} {workload['uuid']}"
     figures = record["statistics"].get(MASK) or {}
     if figures.get("min") != 1:
@@ -192,10 +196,10 @@ def _without_mask(definition: dict, workload: dict, record: dict) -> tuple[dict,
     }
 
 
-def _retired_files(plan: Plan, retired: dict[str, str]) -> None:
-    """Definition, reference, task and solutions of every retired definition that is still in place.
+def _retired_files(plan: CurationPlan, retired: dict[str, str]) -> None:
+    """Plan to remove definition, reference, task and solutions of every retired definition still in place.
 
-    Sources come before the JSON file that leads to them, so that a killed run leaves none behind.
+    Sources go before the JSON file that leads to them, so that a killed run leaves none behind.
     """
     for path in definition_files(plan.root):
         if path.stem in retired:
@@ -209,8 +213,8 @@ def _retired_files(plan: Plan, retired: dict[str, str]) -> None:
     plan.files = [path for path in plan.files if path.exists()]
 
 
-def _task_changes(plan: Plan, retired: dict[str, str]) -> None:
-    """Take lost UUIDs out of the dev lists; a workload that lost its mask stays, under its new UUID."""
+def _task_changes(plan: CurationPlan, retired: dict[str, str]) -> None:
+    """Remove lost UUIDs from the dev lists; a workload that lost its mask stays under its new UUID."""
     for path in sorted((plan.root / "tasks").glob("*.json")):
         if path.stem in retired:
             continue
@@ -221,8 +225,8 @@ def _task_changes(plan: Plan, retired: dict[str, str]) -> None:
             plan.tasks[path] = task_text(task | {"dev": left})
 
 
-def _tensors(plan: Plan) -> None:
-    """Blobs that no kept workload or receipt names, and how many of the kept paths hold the same bytes."""
+def _tensors(plan: CurationPlan) -> None:
+    """Plan to remove blobs that no kept workload or record names; count kept paths that hold the same bytes."""
     named = {
         item["path"]
         for workloads in plan.workloads.values()
@@ -245,10 +249,10 @@ def _tensors(plan: Plan) -> None:
     }
 
 
-def apply(plan: Plan) -> None:
+def apply(plan: CurationPlan) -> None:
     """Carry the plan out. A file changes at once or not at all; after a kill, a new plan holds what is left.
 
-    Receipts are written before the workloads that need them and removed after those that needed them.
+    Records are written before the workloads that need them and removed after those that needed them.
     """
     root = plan.root
     if plan.masks:
@@ -260,7 +264,7 @@ def apply(plan: Plan) -> None:
     for path in plan.files:
         if path.is_relative_to(root / "workloads"):
             path.unlink()
-    if plan.of("receipt") or plan.masks:
+    if plan.of("record") or plan.masks:
         write_captures(root, plan.records)
     for path, text in plan.tasks.items():
         write_text(path, text)
@@ -279,7 +283,7 @@ def _write_workloads(root: Path, definition: dict, workloads: list[dict]) -> Non
 
 
 def _remove_empty(root: Path) -> None:
-    """Folders that hold nothing any more, below the folders that curation removes files from."""
+    """Remove empty folders below those that curation removes files from."""
     for top in ("blob", "workloads", "definitions", "solutions"):
         for folder in sorted((root / top).rglob("*"), reverse=True):
             if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):

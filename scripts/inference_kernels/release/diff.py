@@ -1,7 +1,7 @@
-"""What differs between two releases of the dataset, kind by kind (KINDS).
+"""Compare two releases of the dataset, kind by kind (KINDS), read from a folder or a git revision.
 
-Workloads are matched by UUID, which follows from their content, so a regenerated workload is one removed and
-one added; `shape` rows then say whether a runtime shape of the definition came or went with it.
+Workloads are matched by UUID, which follows from their content, so a regenerated workload counts as one
+removed and one added; `shape` rows then say whether a runtime shape of the definition came or went with it.
 """
 
 import io
@@ -16,13 +16,16 @@ from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import LEFTOVER, canonical_json, lines, parse_json
 from inference_kernels.core.records import CLASSES
 
-KINDS = ("definition", "tolerance", "task", "solution", "workload", "receipt", "tensor", "shape")
+# What a comparison reads; tensors are compared by the hashes in their paths.
+PARTS = ("captures.jsonl", "definitions", "solutions", "tasks", "workloads")
+SUFFIXES = (".json", ".jsonl")
+KINDS = ("definition", "tolerance", "task", "solution", "workload", "record", "tensor", "shape")
 Things = dict[tuple[str, str], Any]
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. change: added | removed | changed; detail: the changed fields, or what it is."""
+    """One difference. change: added | removed | changed; detail: the changed fields, or a description."""
 
     kind: str
     definition: str
@@ -31,31 +34,32 @@ class Change:
     detail: str = ""
 
     def to_json(self) -> dict[str, str]:
+        """Return the fields by name."""
         return asdict(self)
 
 
 def compare_releases(old: dict[str, Things], new: dict[str, Things]) -> list[Change]:
-    """All differences of two releases as `read_release` gives them."""
+    """List all differences of two releases as `read_release` returns them."""
     return [change for kind in KINDS for change in _differences(kind, old[kind], new[kind])]
 
 
 def class_counts(release: dict[str, Things]) -> dict[str, int]:
-    """Workloads with a receipt, by class."""
-    return {name: sum(row.get("class") == name for row in release["receipt"].values()) for name in CLASSES}
+    """Count the workloads with a record, by class."""
+    return {name: sum(row.get("class") == name for row in release["record"].values()) for name in CLASSES}
 
 
 def read_release(files: dict[str, bytes], name: str) -> dict[str, Things]:
-    """kind -> {(definition, name): value} from a mapping of path to bytes; tensors and shapes have no value.
+    """Return kind -> {(definition, name): value} from bytes by path; tensors and shapes have no value.
 
-    The files are not checked against the schemas of today, which an older release need not meet. SchemaError,
-    with `name` and the place, for what cannot be compared at all.
+    The files are not checked against the current schemas, which an older release need not meet. SchemaError,
+    with `name` and the place, for what cannot be compared.
     """
     things: dict[str, Things] = {kind: {} for kind in KINDS}
     for path in sorted(files):
         top, where = Path(path).parts[0], f"{name}: {path}"
         if path == "captures.jsonl":
             for place, row in _rows(files[path], where):
-                _add_receipt(things, row, place)
+                _add_record(things, row, place)
         elif top == "workloads" and path.endswith(".jsonl"):
             for place, row in _rows(files[path], where):
                 _add_workload(things, row, place)
@@ -99,10 +103,10 @@ def _add_document(things: dict[str, Things], top: str, value: Any, where: str) -
         raise _malformed(where, repr(error)) from error
 
 
-def _add_receipt(things: dict[str, Things], row: Any, where: str) -> None:
+def _add_record(things: dict[str, Things], row: Any, where: str) -> None:
     try:
         definition = row["definition"]
-        things["receipt"][definition, row["workload"]] = row
+        things["record"][definition, row["workload"]] = row
         for group in ("outputs", "auxiliary"):
             _add_tensors(things, definition, row[group].values())
     except (KeyError, TypeError, AttributeError) as error:
@@ -137,16 +141,16 @@ def _differences(kind: str, old: Things, new: Things) -> Iterator[Change]:
 
 
 def _words(kind: str, value: Any) -> str:
-    """A short description of something that came or went; what is too long to print is not repeated."""
+    """Describe what came or went in a few words, or not at all where its name suffices."""
     if kind == "tolerance":
         return canonical_json(value)
     if kind == "workload":
         return ", ".join(f"{axis}={size}" for axis, size in sorted(value["axes"].items()))
-    return value.get("class", "") if kind == "receipt" else ""
+    return value.get("class", "") if kind == "record" else ""
 
 
 def _fields(kind: str, old: dict, new: dict) -> list[str]:
-    """The keys that differ; for a tolerance, whose values decide what passes, with both values."""
+    """List the keys that differ; of a tolerance, whose values decide what passes, with both values."""
     keys = [key for key in sorted(set(old) | set(new)) if canonical_json(old.get(key)) != canonical_json(new.get(key))]
     if kind == "tolerance":
         return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys]
@@ -154,7 +158,7 @@ def _fields(kind: str, old: dict, new: dict) -> list[str]:
 
 
 def _parts(key: str, old: Any, new: Any) -> list[str]:
-    """`inputs.q` instead of `inputs` where only some entries of an object differ."""
+    """Name `inputs.q` instead of `inputs` where only some entries of an object differ."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return [key]
     names = [
@@ -164,22 +168,15 @@ def _parts(key: str, old: Any, new: Any) -> list[str]:
 
 
 def counts(changes: list[Change]) -> dict[str, dict[str, int]]:
-    """kind -> {added, removed, changed}, for every kind."""
+    """Count the changes: kind -> {added, removed, changed}, for every kind."""
     result = {kind: {"added": 0, "removed": 0, "changed": 0} for kind in KINDS}
     for change in changes:
         result[change.kind][change.change] += 1
     return result
 
 
-# What a comparison reads; tensors are compared by the hashes in their paths.
-PARTS = ("captures.jsonl", "definitions", "solutions", "tasks", "workloads")
-
-
-SUFFIXES = (".json", ".jsonl")
-
-
 def from_folder(root: Path) -> dict[str, bytes]:
-    """The compared files below a dataset root; SchemaError if it holds none."""
+    """Read the compared files below a dataset root; SchemaError without definitions."""
     found = {}
     for part in PARTS:
         paths = [root / part] if (root / part).is_file() else sorted((root / part).rglob("*"))
@@ -192,7 +189,7 @@ def from_folder(root: Path) -> dict[str, bytes]:
 
 
 def from_git(repository: Path, revision: str) -> dict[str, bytes]:
-    """The compared files of a revision, through `git archive`; SchemaError for one that git does not know."""
+    """Read the compared files of a revision with `git archive`; SchemaError for an unknown revision."""
     commit = _git(repository, revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
     commit_id = commit.decode().strip()
     present = _git(repository, revision, "ls-tree", "--name-only", commit_id).decode().splitlines()
