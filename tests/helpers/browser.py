@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Without these, Chromium looks for updates and services of its maker at every start.
+# Without these, Chromium looks for updates and online services at every start.
 QUIET = (
     "--headless",
     "--no-sandbox",
@@ -23,13 +23,13 @@ QUIET = (
     "--hide-scrollbars",
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# Past any proxy of the environment.
+# Ignores any proxy of the environment.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
 def missing_programs() -> str:
-    """What has to be installed, in words; empty if nothing."""
+    """Say what has to be installed; empty if nothing."""
     found = {"chromium": any(map(shutil.which, NAMES)), "chromedriver": shutil.which("chromedriver")}
     absent = " and no ".join(name for name, path in found.items() if not path)
     return f"no {absent} here (Debian: apt-get install chromium chromium-driver)" if absent else ""
@@ -56,11 +56,11 @@ class Browser:
         self._send("POST", "/url", {"url": address})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The value that the body of a function in the page returns."""
+        """Run the body of a function in the page and return its value."""
         return self._send("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def becomes(self, expression: str) -> bool:
-        """Whether the expression turns true within two seconds: a page follows its address a moment later."""
+        """Wait up to two seconds until the expression is true: a page follows its address with a delay."""
         return self.run(f"""
             return new Promise((resolve) => {{
                 const end = Date.now() + 2000;
@@ -70,14 +70,14 @@ class Browser:
             }});""")
 
     def click(self, selector: str) -> None:
-        """A real click in the middle of the first element; an error if something else lies over it."""
+        """Click in the middle of the first element; an error if something else covers it."""
         self._send("POST", f"/element/{self._find(selector)}/click", {})
 
     def type(self, selector: str, text: str) -> None:
         self._send("POST", f"/element/{self._find(selector)}/value", {"text": text})
 
     def press(self, *keys: str) -> None:
-        """Keys to whatever has the focus."""
+        """Send keys to the focused element."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._send("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
@@ -88,7 +88,7 @@ class Browser:
         return self._send("GET", f"/element/{self._find(selector)}/text")
 
     def developer(self, command: str, **parameters: Any) -> Any:
-        """A command of Chromium's developer protocol."""
+        """Send a command of Chromium's developer protocol."""
         return self._send("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def screen(self, width: int, dark: bool = False, height: int = 900) -> None:
@@ -99,7 +99,7 @@ class Browser:
         self.developer("Emulation.setEmulatedMedia", features=[scheme])
 
     def messages(self) -> list[str]:
-        """What the console said since the last call."""
+        """Read the console's messages since the last call."""
         return [entry["message"] for entry in self._send("POST", "/se/log", {"type": "browser"})]
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in `folder`; it and its driver end with the block."""
+    """Start a browser with an empty profile in `folder`; it and its driver end with the block."""
     driver = subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

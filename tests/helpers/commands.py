@@ -1,4 +1,4 @@
-"""Run the commands of scripts/ as a user would, inside the test process or in one of their own."""
+"""Run the commands of scripts/ as a user would, in the test process or in a process of their own."""
 
 import io
 import json
@@ -34,7 +34,7 @@ class Result:
 
 
 def command(script: str, *arguments: Any) -> Result:
-    """The script's `__main__` in this process. An exception that it does not translate fails the test."""
+    """Run the script's `__main__` in this process; an exception that it does not translate fails the test."""
     out, err, saved = io.StringIO(), io.StringIO(), sys.argv
     sys.argv = [str(SCRIPTS / script), *map(str, arguments)]
     try:
@@ -48,7 +48,7 @@ def command(script: str, *arguments: Any) -> Result:
 
 
 def process(script: str, *arguments: Any, before: tuple[str, ...] = (), **environment: str) -> Result:
-    """The script in a process of its own; `before` are interpreter options."""
+    """Run the script in a process of its own; `before` are interpreter options."""
     done = subprocess.run(
         [sys.executable, *before, str(SCRIPTS / script), *map(str, arguments)],
         capture_output=True,
@@ -60,7 +60,7 @@ def process(script: str, *arguments: Any, before: tuple[str, ...] = (), **enviro
 
 
 def require_one_line(result: Result, *fragments: str, code: int = 2) -> None:
-    """A failure that is explained: exit code, one line on stderr with every fragment, no traceback."""
+    """Require an explained failure: exit code, one line on stderr with every fragment, no traceback."""
     assert result.code == code, result
     lines = result.err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: "), result.err

@@ -1,4 +1,4 @@
-"""Damaged tensor files: what is done to a sound tree, and the finding that must come out."""
+"""Damaged tensor files: each damage to a sound tree, and the finding it must produce."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Damaged definitions and tasks: what is done to a sound tree, and the finding that must come out."""
+"""Damaged definitions and tasks: each damage to a sound tree, and the finding it must produce."""
 
 import json
 import shutil

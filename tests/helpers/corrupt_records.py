@@ -1,4 +1,4 @@
-"""Damaged workloads and capture records: what is done to a sound tree, and the finding that must come out."""
+"""Damaged workloads and capture records: each damage to a sound tree, and the finding it must produce."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def folder_link(tree: Tree) -> None:
 
 
 def input_case(label: str, name: str, item: dict | None, *fragments: str, errors: int = 1) -> None:
-    """Input `name` of workload 1 replaced by `item`, or left out; nothing names its file then."""
+    """Replace input `name` of workload 1 by `item`, or leave it out; then nothing names its file."""
 
     def change(inputs: dict) -> None:
         if item is None:
@@ -243,7 +243,7 @@ def constant_output(tree: Tree) -> None:
 
 
 def line_case(label: str, name: str, line: str, *fragments: str, errors: int = 1) -> None:
-    """A third line appended to a JSONL file."""
+    """Append a third line to a JSONL file."""
 
     def corrupt(tree: Tree) -> None:
         with open(tree.root / name, "a") as stream:

@@ -1,4 +1,4 @@
-"""The table that the corrupt trees are written in."""
+"""The table in which the corrupt trees are listed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 class Case:
     """`corrupt(tree)` must make the checker print a finding of `level` at `where` with every fragment.
 
-    errors: how many errors the check counts in all; a defect that breaks several rules says so here, so that
+    errors: how many errors the check counts in all; a defect that breaks several rules states it here, so that
     a cascade cannot grow unseen.
     """
 

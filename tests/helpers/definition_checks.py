@@ -8,7 +8,7 @@ from inference_kernels.core.definitions import const_axes, infer_axes
 
 @contextmanager
 def constants(run, **values):
-    """The reference with some of its constants replaced, so that real sizes need not be allocated."""
+    """Compile the reference with some of its constants replaced, so that real sizes need not be allocated."""
     saved = {name: run.__globals__[name] for name in values}
     run.__globals__.update(values)
     try:
@@ -18,7 +18,7 @@ def constants(run, **values):
 
 
 def constraints_hold(record: dict, *inputs) -> bool:
-    """Whether every constraint of the definition is true for `inputs`, given in definition order."""
+    """Tell whether every constraint of the definition is true for `inputs`, given in definition order."""
     named = dict(zip(record["inputs"], inputs, strict=True))
     shapes = {name: tuple(value.shape) for name, value in named.items() if hasattr(value, "shape")}
     names = const_axes(record) | infer_axes(record, shapes, "test") | named

@@ -1,4 +1,4 @@
-"""The command lines of the documents, run by a shell whose every program only writes down its call."""
+"""The command lines of the documents, run by a shell in which every program only records its call."""
 
 import os
 import re
@@ -9,12 +9,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`((?:python|make|bash) [^`]+)`")
-# Programs of the documents that are not this repository's; any other name fails in the shell.
+# Programs in the documents that are not this repository's; any other name fails in the shell.
 STRANGERS = ("cat", "cp", "git", "hf", "mkdir", "pip", "rm", "rsync", "tar")
 OURS = ("python", "make", "bash")
-# A new folder, such as that of a clone, is not there: the stubs made nothing.
+# The stubs make nothing, so a new folder, such as that of a clone, does not exist.
 BUILTINS = "cd() { :; }; source() { :; }\n"
-# One write a call: programs of a pipe write at the same time.
+# One write per call, because programs of a pipe write at the same time.
 STUB = '#!/bin/sh\nprintf "%s" "$(printf "%s\\037" "${0##*/}" "$@"; printf "\\036")" >> "$CALLS"\n'
 
 
@@ -23,7 +23,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def shell_calls(script: str, folder: Path) -> list[list[str]]:
-    """Every program that bash would start, with its arguments; loops, functions and variables are real."""
+    """List every program that bash would start, with its arguments; loops, functions and variables are real."""
     programs, calls = folder / "programs", folder / "calls"
     programs.mkdir()
     calls.touch()
@@ -44,19 +44,19 @@ def shell_calls(script: str, folder: Path) -> list[list[str]]:
 
 
 def spans(text: str) -> list[str]:
-    """Command lines inside running text."""
+    """Find command lines inside running text."""
     return [" ".join(span.split()) for span in SPAN.findall(BLOCK.sub("", text))]
 
 
 def documented_calls(document: Path, folder: Path) -> list[list[str]]:
-    """Every call of one document, each once."""
+    """List every call of one document once."""
     text = document.read_text()
     found = shell_calls("\n".join([*blocks(text, "bash"), *spans(text)]), folder)
     return [list(call) for call in dict.fromkeys(map(tuple, found))]
 
 
 def make_plan(*targets: str) -> subprocess.CompletedProcess:
-    """`make -n`: what the targets would run."""
+    """Run `make -n`, which prints what the targets would run."""
     return subprocess.run(
         ["make", "-n", *targets],
         cwd=REPOSITORY,

@@ -11,12 +11,12 @@ from inference_kernels.core.files import read_jsonl, write_json, write_jsonl
 from inference_kernels.core.records import NAMESPACE, read_captures, write_captures, write_workloads
 
 NAME, OP_TYPE = "sparse_mla_prefill_bf16_h64_d512_s128", "sparse_mla"
-# Would run if any of it became markup or code.
+# Would run if any part became markup or code.
 ATTACK = "<img src=x onerror=\"window.attacked='image'\"></script><script>window.attacked='script'</script>'\"`${1}"
 
 
 def small_tree(repository: Path, root: Path) -> Path:
-    """One definition with its task and workloads."""
+    """Build a tree of one definition with its task and workloads."""
     for path in (f"definitions/{OP_TYPE}/{NAME}.json", f"tasks/{NAME}.json", f"workloads/{OP_TYPE}/{NAME}.jsonl"):
         (root / path).parent.mkdir(parents=True)
         shutil.copyfile(repository / path, root / path)
@@ -30,7 +30,7 @@ def edit(path: Path, **fields: Any) -> None:
 
 
 def hostile_tree(repository: Path, root: Path) -> Path:
-    """The small tree with ATTACK wherever the schemas let a text stand, and a figure with a script in it."""
+    """Build the small tree with ATTACK wherever the schemas allow a text, and a figure with a script in it."""
     small_tree(repository, root)
     code = "def run(q, kv, indices, topk_length, attn_sink, sm_scale):\n    return q\n"
     reference = f'"""{ATTACK}"""\n\n\n{code}'
@@ -84,7 +84,7 @@ def solution(name: str, content: str = "def run():\n    return 1\n", targets: tu
 
 
 def large_tree(repository: Path, root: Path, count: int) -> Path:
-    """`count` workloads: the repository's own over and over, each time with other tensors."""
+    """Build a tree of `count` workloads: the repository's own repeatedly, each time with other tensors."""
     for folder in ("definitions", "tasks", "solutions", "docs/figures"):
         shutil.copytree(repository / folder, root / folder)
     originals = read_captures(repository)
@@ -105,7 +105,7 @@ def large_tree(repository: Path, root: Path, count: int) -> Path:
 
 
 def _renamed(value: Any, number: int) -> Any:
-    """`value` with the hash in every blob path replaced by another one."""
+    """Replace the hash in every blob path of `value` by another one."""
     if isinstance(value, dict):
         return {key: _renamed(item, number) for key, item in value.items()}
     if isinstance(value, str) and value.startswith("blob/"):

@@ -2,7 +2,7 @@
 
 Usage: killed.py JOBS, a JSON list of [point, run, root]. Prints the signal that ended each child, as JSON.
 One interpreter serves all jobs, because loading torch takes longer than everything else; nothing is computed
-before the forks, so no thread is lost in them.
+before the forks, so they lose no threads.
 """
 
 import json

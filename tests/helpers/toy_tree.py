@@ -57,7 +57,7 @@ class Tree:
         return self.root / self.rows(WORKLOADS)[row]["workload"]["inputs"][name]["path"]
 
     def output(self, name: str, row: int = 0) -> Path:
-        """The file of a saved output; the record of workload line `row + 1`."""
+        """Name the file of a saved output of workload line `row + 1`."""
         uuid = self.rows(WORKLOADS)[row]["workload"]["uuid"]
         record = next(item for item in self.rows(CAPTURES) if item["workload"] == uuid)
         return self.root / record["outputs"][name]["path"]
