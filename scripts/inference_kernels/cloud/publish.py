@@ -117,7 +117,7 @@ class Publisher:
     def take_inventory(self) -> dict[str, Any]:
         """Hash the files in the volume and write the inventory, a capture's last file."""
         skipped = {INVENTORY, "state.json"}
-        paths = [self.folder / name for name in files_below_all(self.folder) if name not in skipped]
+        paths = [self.folder / name for name in files_below(self.folder) if name not in skipped]
         files = {}
         for path, digest in hash_files(paths, os.cpu_count() or 1):
             if isinstance(digest, OSError):
@@ -136,10 +136,3 @@ class Publisher:
 
 def _media(manifest: dict[str, Any]) -> list[str]:
     return [name for case in manifest["cases"].values() for name in case["images"]]
-
-
-def files_below_all(root: Path) -> list[str]:
-    """Return the relative POSIX paths of all files below `root`, sorted; the manifest of a run too."""
-    return sorted(
-        Path(folder, name).relative_to(root).as_posix() for folder, _, names in os.walk(root) for name in names
-    )
