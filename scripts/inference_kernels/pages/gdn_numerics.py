@@ -26,7 +26,7 @@ STRICT = {"output": (0.005, 0.016), "new_state": (2e-5, 1e-4)}
 CONTEST = 0.01  # the task's rule: absolute or relative, with RELATIVE_FLOOR added to |exact|
 
 Inputs = dict[str, Any]
-Case = dict[str, Any]
+CaseFigures = dict[str, Any]
 
 
 def captured_workloads(root: Path) -> dict[str, Inputs]:
@@ -186,7 +186,7 @@ rms of the error over the rms of the exact values, for all heads or for the wors
 here is {least:.1e}, because outputs are rounded to BF16."""
 
 
-def _verdicts(cases: list[Case]) -> str:
+def _verdicts(cases: list[CaseFigures]) -> str:
     rows = []
     for implementation in _implementations(cases):
         for name in STRICT:
@@ -204,7 +204,7 @@ def _verdicts(cases: list[Case]) -> str:
     return table(["implementation", "tensor", "cases", "strict passes", "contest passes", "worst error over rms"], rows)
 
 
-def _errors(cases: list[Case], name: str) -> str:
+def _errors(cases: list[CaseFigures], name: str) -> str:
     rows = []
     for case in cases:
         for implementation, outputs in case["results"].items():
@@ -240,7 +240,7 @@ def _errors(cases: list[Case], name: str) -> str:
     )
 
 
-def _heads(cases: list[Case]) -> str:
+def _heads(cases: list[CaseFigures]) -> str:
     rows = [
         [
             case["label"],
@@ -255,7 +255,7 @@ def _heads(cases: list[Case]) -> str:
     return table(["case", "implementation", "tensor", *(str(head) for head in range(VALUE_HEADS))], rows)
 
 
-def _implementations(cases: list[Case]) -> list[str]:
+def _implementations(cases: list[CaseFigures]) -> list[str]:
     return sorted({implementation for case in cases for implementation in case["results"]})
 
 
@@ -263,7 +263,7 @@ def _share(value: float) -> str:
     return "0" if value == 0 else f"{value:.2%}" if value >= 1e-4 else f"{value:.0e}"
 
 
-def summary_text(cases: list[Case], groups: dict[str, str], environment: dict[str, str]) -> str:
+def summary_text(cases: list[CaseFigures], groups: dict[str, str], environment: dict[str, str]) -> str:
     """Format SUMMARY: environment, groups (name -> title), cases; floats with four digits."""
     rounded = json.loads(
         json.dumps({"environment": environment, "groups": groups, "cases": cases}),
