@@ -2,21 +2,18 @@
 
 import json
 import struct
-import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from helpers.commands import command
+from helpers.launchers import replace_diffusion_engine, write_configuration
 from inference_kernels.capture.recorder import Recorder
 from inference_kernels.engine import diffusion_settings
-from inference_kernels.models.image.checkpoint import image_pipeline
 from inference_kernels.models.image.spec import CACHED_PREFIX
 from inference_kernels.models.registry import MEDIA
-from inference_kernels.seeded.checkpoint import recipe_document
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
 SIZES = [flag for case in ("text_to_image", "landscape", "edit", "transparent") for flag in ("--size", f"{case}=64x32")]
@@ -78,29 +75,10 @@ def capture_one_call(recorder, wrong=False):
 @pytest.fixture
 def capture(tmp_path, monkeypatch):
     """capture(*flags) -> Result of the command on a checkpoint without weights, engine replaced."""
-    checkpoint, pipeline = tmp_path / "qwen-image-2.1-toy", image_pipeline("image", 2)
-    for name, document in pipeline.documents.items():
-        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkpoint / name).write_text(json.dumps(document))
-    (checkpoint / "seeded_recipe.json").write_text(json.dumps(recipe_document(pipeline, 0)))
-    parent, module = ModuleType("sglang"), ModuleType("sglang.multimodal_gen")
-    parent.__spec__, module.DiffGenerator = ModuleSpec("sglang", None), Engine
-    monkeypatch.setitem(sys.modules, "sglang", parent)
-    monkeypatch.setitem(sys.modules, "sglang.multimodal_gen", module)
-    monkeypatch.setattr(diffusion_settings, "version", lambda name: "0")
-    monkeypatch.setattr("inference_kernels.engine.diffusion.version", lambda name: "0")
+    checkpoint = write_configuration(tmp_path / "qwen-image-2.1-toy", "image")
+    replace_diffusion_engine(monkeypatch, Engine)
     monkeypatch.setattr(Engine, "behaviour", {})
     monkeypatch.setattr(Engine, "log", [])
-    for name in (
-        "PYTHONPATH",
-        "INFERENCE_KERNELS_RUN",
-        "INFERENCE_KERNELS_CHECKPOINT",
-        "SGLANG_PLUGINS",
-        "SGLANG_DIFFUSION_PLATFORM_OVERRIDE",
-        "HF_HUB_OFFLINE",
-    ):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*flags, definition=CACHED_PREFIX):
         chosen = ("--definition", definition) if definition else ()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.commands import SCRIPTS, command, require_one_line
+from helpers.launchers import write_configuration
 from inference_kernels.agentx.prompts import AUTHORED_SHA256, authored_text, stand_in_tokens, token_lcp, tokens_sha256
 from inference_kernels.agentx.shapes import load_cases
 from inference_kernels.capture.requests import SPAN_RULE, expected_definitions
@@ -19,8 +20,7 @@ from inference_kernels.engine.llm import serve_case
 from inference_kernels.engine.llm_settings import LlmOptions
 from inference_kernels.models.deepseek.spec import DOWN, GATE_UP, MIXED, ROUTER, SPARSE_128, SPARSE_640
 from inference_kernels.models.qwen.spec import ATTENTION, INDEX
-from inference_kernels.models.registry import LANGUAGE_KINDS, find_profile, seeded_pipeline
-from inference_kernels.seeded.checkpoint import recipe_document
+from inference_kernels.models.registry import LANGUAGE_KINDS, find_profile
 
 AGENTX = ["deepseek41", "qwen-next"]
 SHIPPED = {
@@ -285,10 +285,7 @@ def test_unknown_and_unpublished_cases_are_refused_in_one_line(kind, case, words
     "kind, special, too_long", [("deepseek41", 8000, "full_context_p50"), ("qwen-next", 32000, "full_context_p90")]
 )
 def test_a_seeded_checkpoint_rehearses_the_published_cases(tmp_path, monkeypatch, kind, special, too_long):
-    pipeline = seeded_pipeline(kind)
-    for name, document in pipeline.documents.items():
-        write_json(tmp_path / name, document)
-    write_json(tmp_path / "seeded_recipe.json", recipe_document(pipeline, 0))
+    write_configuration(tmp_path, kind)
     monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE)
     monkeypatch.setattr(llm_settings, "version", lambda name: "0.5.23")
     options = LlmOptions(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from helpers.launchers import write_configuration
 from inference_kernels.capture.requests import Prompt, expected_definitions, keep
 from inference_kernels.capture.run import RunFolder
 from inference_kernels.core.errors import CaptureError
@@ -14,8 +15,7 @@ from inference_kernels.core.files import read_json, write_json
 from inference_kernels.engine import llm, llm_settings, summary
 from inference_kernels.engine.llm import check_answers, flush, pending_cases, serve_case
 from inference_kernels.engine.llm_settings import LlmOptions
-from inference_kernels.models.registry import LANGUAGE_KINDS, MODELS, find_profile, seeded_pipeline
-from inference_kernels.seeded.checkpoint import recipe_document
+from inference_kernels.models.registry import LANGUAGE_KINDS, MODELS, find_profile
 
 HARDWARE = {"device": "cuda", "name": "toy", "compute_capability": "9.0", "cuda": "13.0"}
 
@@ -23,10 +23,7 @@ HARDWARE = {"device": "cuda", "name": "toy", "compute_capability": "9.0", "cuda"
 @pytest.fixture
 def options(tmp_path, monkeypatch) -> LlmOptions:
     """Options of a checkpoint folder that holds only configuration and recipe, on a pretended Hopper GPU."""
-    pipeline, folder = seeded_pipeline("qwen-next"), tmp_path / "checkpoint"
-    for name, document in pipeline.documents.items():
-        write_json(folder / name, document)
-    write_json(folder / "seeded_recipe.json", recipe_document(pipeline, 0))
+    folder = write_configuration(tmp_path / "checkpoint", "qwen-next")
     monkeypatch.setattr(llm_settings, "describe_hardware", lambda device: HARDWARE)
     monkeypatch.setattr(llm_settings, "version", lambda name: "0.5.23")
     return LlmOptions("qwen-next", folder, tmp_path / "out" / "run", ["short_request", "cached_prefix"])

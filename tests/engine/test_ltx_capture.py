@@ -2,24 +2,21 @@
 
 import json
 import struct
-import sys
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from helpers.commands import command
+from helpers.launchers import replace_diffusion_engine, write_configuration
 from helpers.mp4_files import mp4
 from inference_kernels.capture.recorder import Recorder
 from inference_kernels.engine import diffusion_settings
 from inference_kernels.engine.media import media_size
-from inference_kernels.models.ltx.checkpoint import ltx_pipeline
 from inference_kernels.models.ltx.spec import AUDIO_DENSE, LTX_LAYERS, ONE_BY_ONE, STAGES
 from inference_kernels.models.registry import MEDIA
-from inference_kernels.seeded.checkpoint import recipe_document
 
 SMALL = ["--size", "text_to_video=64x64x9", "--size", "longer_video=64x96x17", "--size", "image_to_video=64x64x9"]
 MATH = ["--audio-sdpa-backend", "math", "--video-sdpa-backend", "math"]
@@ -72,29 +69,10 @@ class Engine:
 @pytest.fixture
 def capture(tmp_path, monkeypatch):
     """capture(*flags) -> Result of the command on a checkpoint without weights, engine replaced."""
-    checkpoint, pipeline = tmp_path / "LTX-2.5-Diffusers-toy", ltx_pipeline("ltx25", 1)
-    for name, document in pipeline.documents.items():
-        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkpoint / name).write_text(json.dumps(document))
-    (checkpoint / "seeded_recipe.json").write_text(json.dumps(recipe_document(pipeline, 0)))
-    parent, module = ModuleType("sglang"), ModuleType("sglang.multimodal_gen")
-    parent.__spec__, module.DiffGenerator = ModuleSpec("sglang", None), Engine
-    monkeypatch.setitem(sys.modules, "sglang", parent)
-    monkeypatch.setitem(sys.modules, "sglang.multimodal_gen", module)
-    for name in ("engine.diffusion_settings", "engine.diffusion"):
-        monkeypatch.setattr(f"inference_kernels.{name}.version", lambda package: "0")
+    checkpoint = write_configuration(tmp_path / "LTX-2.5-Diffusers-toy", "ltx25")
+    replace_diffusion_engine(monkeypatch, Engine)
     for name, empty in (("flags", {}), ("requests", []), ("file", {})):
         monkeypatch.setattr(Engine, name, empty)
-    for name in (
-        "PYTHONPATH",
-        "INFERENCE_KERNELS_RUN",
-        "INFERENCE_KERNELS_CHECKPOINT",
-        "SGLANG_PLUGINS",
-        "SGLANG_DIFFUSION_PLATFORM_OVERRIDE",
-        "HF_HUB_OFFLINE",
-    ):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*flags, layer="audio_attn1"):
         chosen = ("--layer", layer) if layer else ()
