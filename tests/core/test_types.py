@@ -25,7 +25,7 @@ pytestmark = pytest.mark.no_torch
         (types.TensorReference, "capture_record", ("$defs", "tensors", "additionalProperties")),
         (types.TaskDocument, "task", ()),
         (types.ToleranceDocument, "task", ("properties", "tolerance")),
-        (types.Timing, "task", ("properties", "timing")),
+        (types.TaskTiming, "task", ("properties", "timing")),
         (types.Rearrangement, "task", ("properties", "rearrangements", "items")),
     ],
     ids=lambda value: getattr(value, "__name__", None),

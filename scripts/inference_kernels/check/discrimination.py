@@ -34,7 +34,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Trial:
+class WrongAnswer:
     """One wrong answer for one workload; outputs that it does not replace are right and not listed."""
 
     workload: str
@@ -69,7 +69,7 @@ class Measured:
     """The trials of one definition; `skipped` says by UUID which workloads could not be used and why."""
 
     definition: str
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[WrongAnswer] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -106,7 +106,9 @@ def measure(root: Path, definition: Definition, classes: dict[str, str], device:
     return result
 
 
-def _trials(root: Path, definition: Definition, task: Task, found: list[Available], device: str) -> Iterator[Trial]:
+def _trials(
+    root: Path, definition: Definition, task: Task, found: list[Available], device: str
+) -> Iterator[WrongAnswer]:
     """Yield trials, holding the reference outputs of at most two workloads: a workload's own and its partner's."""
     shapes = {item.uuid: _output_shapes(definition, item.workload) for item in found}
     found = sorted(found, key=lambda item: (shapes[item.uuid], item.uuid))
@@ -124,7 +126,7 @@ def _trials(root: Path, definition: Definition, task: Task, found: list[Availabl
         other_outputs = (partner.uuid, held[partner.uuid]) if partner else None
         for trick, note, wrong in wrong_answers(definition, inputs, right, other_outputs):
             judged = {name: _judge(compare(value, right[name], task.tolerance)) for name, value in wrong.items()}
-            yield Trial(item.uuid, item.data_class, trick, note, judged)
+            yield WrongAnswer(item.uuid, item.data_class, trick, note, judged)
 
 
 def _partner(found: list[Available], index: int, shapes: dict[str, Any]) -> Available | None:

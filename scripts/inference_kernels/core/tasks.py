@@ -12,7 +12,7 @@ from inference_kernels.core.errors import SchemaError, as_errors
 from inference_kernels.core.files import json_line, read_object, write_text
 from inference_kernels.core.records import CLASSES
 from inference_kernels.core.schema import schema_errors
-from inference_kernels.core.types import Definition, Rearrangement, TaskDocument, Timing
+from inference_kernels.core.types import Definition, Rearrangement, TaskDocument, TaskTiming
 from inference_kernels.core.workloads import Available
 
 DEV_LIMIT = 10
@@ -29,7 +29,7 @@ class Task:
     tolerance: Tolerance
     dev: tuple[str, ...]
     group_axis: str
-    timing: Timing
+    timing: TaskTiming
     rearrangements: tuple[Rearrangement, ...] = ()
 
 

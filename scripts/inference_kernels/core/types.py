@@ -183,7 +183,7 @@ class ToleranceDocument(TypedDict):
     comparison: Literal["absolute_plus_relative", "absolute_or_relative"]
 
 
-class Timing(TypedDict):
+class TaskTiming(TypedDict):
     """How a task is timed: calls per trial, and whether `prepare` counts (call) or not (launch)."""
 
     warmup: int
@@ -213,7 +213,7 @@ class TaskDocument(TypedDict):
     tolerance: ToleranceDocument
     dev: list[str]
     group_axis: str
-    timing: Timing
+    timing: TaskTiming
     rearrangements: NotRequired[list[Rearrangement]]
 
 

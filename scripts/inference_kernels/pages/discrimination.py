@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.check.discrimination import Measured, Trial, floor_share
+from inference_kernels.check.discrimination import Measured, WrongAnswer, floor_share
 from inference_kernels.core.files import read_json, write_json
 
 SUMMARY = "results/summaries/discrimination.json"
@@ -31,14 +31,14 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
     ]
 
 
-def by_trick(measured: Measured) -> dict[str, list[Trial]]:
-    groups: dict[str, list[Trial]] = {}
+def by_trick(measured: Measured) -> dict[str, list[WrongAnswer]]:
+    groups: dict[str, list[WrongAnswer]] = {}
     for trial in measured.trials:
         groups.setdefault(trial.trick, []).append(trial)
     return groups
 
 
-def largest_share(trials: Iterable[Trial]) -> str:
+def largest_share(trials: Iterable[WrongAnswer]) -> str:
     shares = [trial.share for trial in trials if trial.share is not None]
     return f"{floor_share(max(shares)):.3f}" if shares else "-"
 
@@ -83,7 +83,7 @@ def entry(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _missed(trial: Trial) -> dict[str, Any]:
+def _missed(trial: WrongAnswer) -> dict[str, Any]:
     return {
         "workload": trial.workload,
         "trick": trial.trick,
@@ -92,7 +92,7 @@ def _missed(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _trick(name: str, trials: list[Trial]) -> dict[str, Any]:
+def _trick(name: str, trials: list[WrongAnswer]) -> dict[str, Any]:
     outputs = {output for trial in trials for output in trial.outputs}
     judged = {
         output: [trial.outputs[output] for trial in trials if output in trial.outputs] for output in sorted(outputs)
