@@ -2,9 +2,9 @@
 """Import the 154 gated delta workloads of the MLSys 2026 FlashInfer contest, class `contest`.
 
 They come from the Hub at a pinned commit, or from a copy of the dataset (--source). Their tensors are split
-into one file each, the reference is run on every workload, and the result goes through the ordinary importer.
-Stopped at any moment, the same command resumes. A workload on which the reference fails is left out and
-makes the exit code 1.
+into one file each, the reference is run on every workload, and the ordinary importer takes the result. If the
+command is stopped, run it again: it resumes. A workload on which the reference fails is left out, and the exit
+code is then 1.
 """
 
 import argparse
@@ -20,8 +20,7 @@ UNPINNED = "not stated: a local copy"
 
 
 def main() -> int:
-    options = parse()
-
+    options = parser().parse_args()
     revision = options.revision or (UNPINNED if options.source else contest_source.REVISION)
     tree = options.source or options.work_directory / f"dataset-{revision}"
     if not options.source:
@@ -53,46 +52,47 @@ def main() -> int:
     return convert_and_import(options, tree, revision, sources)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    result.add_argument(
         "--source",
         type=Path,
         metavar="FOLDER",
         help="a copy of the dataset: a clone, a download or a snapshot of the Hub's cache",
     )
-    parser.add_argument(
+    result.add_argument(
         "--revision",
         metavar="COMMIT",
         help="commit to download (default: the pinned one); with --source, what the copy is",
     )
-    parser.add_argument(
+    result.add_argument(
         "--output-root",
         type=Path,
         default=Path("."),
         metavar="ROOT",
         help="dataset that receives the workloads; must hold the definitions (default: .)",
     )
-    parser.add_argument(
+    result.add_argument(
         "--store",
         choices=("workloads", "starter"),
         default="workloads",
         help="where tensors go: blob/workloads (Git LFS) or blob/starter (plain git, small)",
     )
-    parser.add_argument("--device", default="cpu", help="device that runs the references (default: cpu)")
-    parser.add_argument(
+    result.add_argument("--device", default="cpu", help="device that runs the references (default: cpu)")
+    result.add_argument(
         "--work-directory",
         type=Path,
         metavar="DIR",
         default=REPOSITORY / "results" / "contest",
         help="holds the download and the converted run (default: results/contest)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write a receipt for every workload to FILE")
-    parser.add_argument("--dry-run", action="store_true", help="check the source, say what would be imported")
-    return parser.parse_args()
+    result.add_argument("--json", type=Path, metavar="FILE", help="write what became of every workload to FILE")
+    result.add_argument("--dry-run", action="store_true", help="check the source, say what would be imported")
+    return result
 
 
 def source_rows(sources: list[Any], expected: dict[str, int]) -> list[dict[str, Any]]:
+    """Make one row per definition."""
     rows = []
     for name, count in expected.items():
         mine = [source for source in sources if source.definition["name"] == name]
@@ -111,6 +111,7 @@ def source_rows(sources: list[Any], expected: dict[str, int]) -> list[dict[str, 
 
 
 def convert_and_import(options: argparse.Namespace, tree: Path, revision: str, sources: list[Any]) -> int:
+    """Convert the workloads into a run and import it; return the exit code."""
     from inference_kernels.capture import importer
     from inference_kernels.capture.run import RunFolder
     from inference_kernels.contest import convert
@@ -125,12 +126,12 @@ def convert_and_import(options: argparse.Namespace, tree: Path, revision: str, s
     folder = options.work_directory / convert.run_name(settings)
     run = RunFolder.open(folder, settings)
     converted = convert.convert(sources, tree, run, options.device)
-    receipts = list(progress(converted, len(sources), "convert", "workload"))
+    conversions = list(progress(converted, len(sources), "convert", "workload"))
     if options.json:
-        files.write_json(options.json, [receipt.__dict__ for receipt in receipts])
-    failed = [receipt for receipt in receipts if receipt.status == "failed"]
-    for receipt in failed:
-        print(f"left out: {receipt.reason}")
+        files.write_json(options.json, [item.__dict__ for item in conversions])
+    failed = [item for item in conversions if item.status == "failed"]
+    for item in failed:
+        print(f"left out: {item.reason}")
     calls = importer.read_run(folder, options.output_root)
     importer.prepare_root(options.output_root)
     places = importer.plan_copies(calls, options.output_root, options.store)

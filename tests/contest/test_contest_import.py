@@ -26,11 +26,11 @@ SCRIPT = "import_mlsys26_gdn.py"
 
 @pytest.fixture(scope="module", params=["flat", "nested"])
 def imported(request, tmp_path_factory) -> Path:
-    """A folder with the copy `tree`, the dataset `root` that received it, and receipts.json."""
+    """A folder with the copy `tree`, the dataset `root` that received it, and conversions.json."""
     folder = tmp_path_factory.mktemp(request.param)
     contest_tree.contest_tree(folder / "tree", request.param)
     contest_tree.contest_root(folder / "root")
-    result = run(folder, "--json", folder / "receipts.json")
+    result = run(folder, "--json", folder / "conversions.json")
     assert (result.code, result.err) == (0, ""), result
     assert (result.summary["new_workloads"], result.summary["failed"]) == (4, 0)
     return folder
@@ -91,7 +91,7 @@ def test_every_tensor_is_the_contests_own_in_a_file_of_its_own(imported):
                 assert found.equal(expected[key]) and found.dtype == expected[key].dtype
 
 
-def test_receipts_say_where_a_workload_comes_from_and_what_was_checked(imported):
+def test_records_say_where_a_workload_comes_from_and_what_was_checked(imported):
     for name, uuid, lead, _, state in WORKLOADS:
         record = records(imported)[uuid]
         assert record["class"] == "contest" and record["outputs"] == {} and record["definition"] == name
@@ -123,8 +123,8 @@ def test_a_second_import_changes_nothing(imported):
         result = run(imported, "--revision", "0" * 40)
         assert (result.code, result.summary["new_workloads"], result.summary["new_tensors"]) == (0, 0, 0)
     assert tree_bytes(imported / "root") == before
-    receipts = json.loads((imported / "receipts.json").read_text())
-    assert [item["status"] for item in receipts] == ["converted"] * 4
+    conversions = json.loads((imported / "conversions.json").read_text())
+    assert [item["status"] for item in conversions] == ["converted"] * 4
 
 
 def test_both_layouts_give_the_same_workloads(fresh, tmp_path):
@@ -166,14 +166,14 @@ def test_tensors_left_by_a_kill_do_not_enter_the_run(fresh):
 def test_a_reference_that_overflows_names_the_workload_and_blames_no_solution(fresh):
     bad = WORKLOADS[3][1]
     contest_tree.rewrite_tensor(fresh / "tree", bad, lambda tensors: tensors["state"].fill_(float("inf")))
-    result = run(fresh, "--json", fresh / "receipts.json")
+    result = run(fresh, "--json", fresh / "conversions.json")
     assert result.code == 1 and (result.summary["failed"], result.summary["new_workloads"]) == (1, 3)
     (line,) = [line for line in result.findings if line.startswith("left out")]
     assert bad in line and f"workloads/gdn/{PREFILL}.jsonl:2" in line and "no solution was run" in line
     assert bad not in records(fresh)
-    receipts = json.loads((fresh / "receipts.json").read_text())
-    (receipt,) = [item for item in receipts if item["status"] == "failed"]
-    assert (receipt["source"], receipt["uuid"]) == (bad, None) and "finite" in receipt["reason"]
+    conversions = json.loads((fresh / "conversions.json").read_text())
+    (failure,) = [item for item in conversions if item["status"] == "failed"]
+    assert (failure["source"], failure["uuid"]) == (bad, None) and "finite" in failure["reason"]
     contest_tree.rewrite_tensor(fresh / "tree", bad, lambda tensors: tensors["state"].fill_(0.5))
     result = run(fresh)  # a repaired copy: only the missing workload is new
     assert (result.code, result.summary["new_workloads"]) == (0, 1)

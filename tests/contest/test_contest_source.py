@@ -5,6 +5,7 @@ import sys
 import types
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from helpers import contest_tree
@@ -116,10 +117,9 @@ def test_a_copy_without_definitions_and_with_links_is_read(folder):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for huggingface_hub that writes the miniature; `hub.calls` holds what it was asked for."""
-    module, httpx = types.ModuleType("huggingface_hub"), types.ModuleType("httpx")
-    httpx.HTTPError = type("HTTPError", (Exception,), {})
-    module.calls, module.httpx, module.failure = [], httpx, None
+    """Stand in for huggingface_hub: write the miniature; `hub.calls` holds what was asked for."""
+    module = types.ModuleType("huggingface_hub")
+    module.calls, module.failure = [], None
 
     def snapshot_download(repo_id, *, repo_type, revision, local_dir, allow_patterns):
         module.calls.append((repo_id, repo_type, revision, allow_patterns))
@@ -130,7 +130,6 @@ def hub(monkeypatch):
 
     module.snapshot_download = snapshot_download
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-    monkeypatch.setitem(sys.modules, "httpx", httpx)
     return module
 
 
@@ -147,7 +146,7 @@ def test_the_pinned_revision_is_downloaded_and_recorded(folder, hub):
 
 
 def test_a_hub_that_does_not_deliver_is_one_line(folder, hub):
-    for failure in (hub.httpx.HTTPError("429 Too Many Requests\nmore"), OSError("connection reset")):
+    for failure in (httpx2.ConnectError("no route to host\nmore"), OSError("connection reset")):
         hub.failure = failure
         require_one_line(download_command(folder), str(failure).splitlines()[0], "--source")
 
@@ -158,8 +157,6 @@ def test_a_branch_is_no_revision(folder, hub):
 
 
 def test_without_huggingface_hub_the_remedy_is_named_and_a_dry_run_works(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "httpx", types.ModuleType("httpx"))
-    sys.modules["httpx"].HTTPError = Exception
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     require_one_line(download_command(folder), "huggingface_hub", "--source")
     result = download_command(folder, "--dry-run")

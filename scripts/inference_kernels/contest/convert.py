@@ -1,8 +1,8 @@
-"""Turn contest workloads into a capture run of class `contest`, which the ordinary importer then takes.
+"""Convert contest workloads into a capture run of class `contest`, for the ordinary importer.
 
-The contest publishes no engine outputs. What is checked instead, and recorded as `replay`, is that the
-reference returns finite outputs of the declared shapes and dtypes on the workload. A workload that fails this
-is left out and named; it says nothing about any solution.
+The contest publishes no engine outputs. Instead the reference must return finite outputs of the declared
+shapes and dtypes on each workload, which is recorded as `replay`. A workload that fails this is left out and
+named; the failure says nothing about any solution.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ CRITERION = {"check": "reference outputs are finite and of the declared shapes a
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """What became of one contest workload: converted | known | failed; `uuid` is ours, None if it failed."""
+class Conversion:
+    """What became of one contest workload. status: converted | known | failed; uuid: ours, None if it failed."""
 
     definition: str
     source: str
@@ -42,7 +42,7 @@ class Receipt:
 
 
 def run_settings(root: Path, revision: str, digests: dict[str, str], names: list[str]) -> dict[str, Any]:
-    """What a run of contest workloads depends on, definitions included: other settings are another run."""
+    """List what a run of contest workloads depends on, definitions included: other settings are another run."""
     contracts = {
         path.stem: hashlib.sha256(canonical_json(read_definition(path)).encode()).hexdigest()
         for path in definition_files(root)
@@ -59,24 +59,25 @@ def run_settings(root: Path, revision: str, digests: dict[str, str], names: list
 
 
 def run_name(settings: dict[str, Any]) -> str:
+    """Name the run's folder after its settings."""
     return f"run-{hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:12]}"
 
 
-def convert(sources: list[ContestWorkload], tree: Path, run: RunFolder, device: str) -> Iterator[Receipt]:
-    """Convert every workload that the run does not hold yet, and complete the run. A killed one resumes."""
+def convert(sources: list[ContestWorkload], tree: Path, run: RunFolder, device: str) -> Iterator[Conversion]:
+    """Convert every workload that the run lacks and complete the run; after a kill, call it again."""
     finished = set(run.finished_cases)
     for source in sources:
         if source.case in finished:
-            yield Receipt(source.definition["name"], source.uuid, "known")
+            yield Conversion(source.definition["name"], source.uuid, "known")
             continue
         start = time.monotonic()
         try:
             uuid = _convert_one(source, tree, run, device)
         except ReplayError as error:
-            yield Receipt(source.definition["name"], source.uuid, "failed", None, error.line())
+            yield Conversion(source.definition["name"], source.uuid, "failed", None, error.line())
             continue
         run.finish_case(source.case, [], time.monotonic() - start)
-        yield Receipt(source.definition["name"], source.uuid, "converted", uuid)
+        yield Conversion(source.definition["name"], source.uuid, "converted", uuid)
     run.complete()
 
 
@@ -90,14 +91,14 @@ def _convert_one(source: ContestWorkload, tree: Path, run: RunFolder, device: st
     workload = {"axes": source.axes, "inputs": stored, "uuid": uuid}
     line_errors(source, workload)
     call = run.root / "calls" / f"{uuid}.json"
-    if not call.exists():  # two contest workloads may hold equal tensors: one workload here, the first record
+    if not call.exists():  # equal tensors make one workload here, with the first record
         write_json(run.root / "validation" / call.name, _replay(figures, device))
         write_json(call, {"workload": workload, "record": _record(source, tree, run, uuid, inputs)})
     return uuid
 
 
 def _store(run: RunFolder, definition: str, value: Any) -> dict[str, Any]:
-    """The entry of one input in a workload; a tensor is written to the run."""
+    """Return the entry of one input in a workload; write a tensor to the run."""
     if not hasattr(value, "shape"):
         return {"type": "scalar", "value": value}
     digest, _ = save_tensor(run.root / "blob" / definition, value)
@@ -105,7 +106,7 @@ def _store(run: RunFolder, definition: str, value: Any) -> dict[str, Any]:
 
 
 def load_inputs(source: ContestWorkload) -> dict[str, Any]:
-    """Inputs by name in definition order, on the CPU; zeros of the declared shape for an absent state."""
+    """Load inputs by name in definition order, on the CPU; an absent state is zeros of the declared shape."""
     import torch
 
     sizes = const_axes(source.definition) | source.axes
@@ -129,10 +130,9 @@ def _check_constraints(source: ContestWorkload, inputs: dict[str, Any]) -> None:
 
 
 def check_reference(source: ContestWorkload, inputs: dict[str, Any], device: str) -> dict[str, dict]:
-    """Figures of the reference's outputs on a workload.
+    """Run the reference on a workload and return figures of its outputs.
 
-    ReplayError names the workload if the reference raises or returns another shape or dtype, or a value that
-    is not finite.
+    ReplayError if the reference raises, or returns another shape or dtype or a value that is not finite.
     """
     placed = {name: value.to(device) if hasattr(value, "shape") else value for name, value in inputs.items()}
     try:

@@ -1,11 +1,11 @@
-"""The gated delta workloads of the MLSys 2026 FlashInfer contest, as they lie in a copy of its dataset.
+"""Read the gated delta workloads of the MLSys 2026 FlashInfer contest from a copy of its dataset.
 
     definitions/gdn/<name>.json          the contest's contract, compared with ours if it is there
-    workloads/gdn/<name>.jsonl           one Trace line a workload
-    blob/workloads/gdn/<name>_<id>.safetensors            either layout: a line's paths say which;
-    blob/workloads/gdn/<name>/<name>_<id>.safetensors     one file holds all tensors of a workload
+    workloads/gdn/<name>.jsonl           one Trace line per workload
+    blob/workloads/gdn/<name>_<id>.safetensors            two layouts; a line's paths say which.
+    blob/workloads/gdn/<name>/<name>_<id>.safetensors     One file holds all tensors of a workload.
 
-Everything here is checked from JSON and tensor headers; no tensor data is read.
+All checks read JSON and tensor headers only, no tensor data.
 """
 
 import math
@@ -23,7 +23,6 @@ from inference_kernels.core.errors import (
     PointerError,
     SchemaError,
     TensorFileError,
-    missing_package,
 )
 from inference_kernels.core.files import read_json, read_jsonl
 from inference_kernels.core.hashing import sha256_file
@@ -32,7 +31,8 @@ from inference_kernels.core.schema import workload_errors
 from inference_kernels.core.tensors import DTYPES, TRACE_NAMES
 
 DATASET = "flashinfer-ai/mlsys26-contest"
-# The only revision that is cited in public; the counts are those reported for it.
+PATTERNS = ("definitions/gdn/*.json", "workloads/gdn/*.jsonl", "blob/workloads/gdn/*")
+# The only publicly cited revision; the counts are those reported for it.
 REVISION = "5e832ce88dd1013032b22a0e942979d7d2769cc3"
 EXPECTED = {"gdn_decode_qk4_v8_d128_k_last": 54, "gdn_prefill_qk4_v8_d128_k_last": 100}
 # Inputs that a contest workload may lack, because its operator then starts from zeros.
@@ -45,7 +45,7 @@ class ContestWorkload:
     """One workload of the contest, restricted to the inputs of our definition.
 
     tensors: input -> (file, key in the file); scalars: input -> value. zeros: optional inputs it lacks.
-    dropped: inputs it has and the definition does not. file, line: where it stands in the dataset.
+    dropped: inputs that the definition lacks. file, line: its place in the dataset.
     """
 
     definition: dict
@@ -68,7 +68,7 @@ class ContestWorkload:
 
     @property
     def tensor_bytes(self) -> int:
-        """Bytes of the tensors that an import keeps or writes, headers left out."""
+        """Sum the bytes of the tensors that an import keeps or writes, without headers."""
         sizes = const_axes(self.definition) | self.axes
         return sum(
             math.prod(sizes[axis] for axis in spec["shape"]) * DTYPES[spec["dtype"]][1]
@@ -81,9 +81,9 @@ def _refuse(expected: str, found: str, where: Path | str, remedy: str) -> Import
 
 
 def read_tree(tree: Path, root: Path) -> list[ContestWorkload]:
-    """All gated delta workloads of the copy `tree`, against the definitions of the dataset `root`.
+    """Read all gated delta workloads of the copy `tree` and check them against the definitions of `root`.
 
-    ImportRefused, SchemaError, PointerError or TensorFileError for the first one that cannot be imported.
+    ImportRefused, SchemaError, PointerError or TensorFileError for the first that cannot be imported.
     """
     found: list[ContestWorkload] = []
     for name in EXPECTED:
@@ -98,13 +98,13 @@ def read_tree(tree: Path, root: Path) -> list[ContestWorkload]:
 
 
 def workload_digests(tree: Path, root: Path) -> dict[str, str]:
-    """SHA-256 of each workload file of the copy: with the dataset's revision, what an import starts from."""
+    """Hash each workload file of the copy: with the dataset's revision they identify an import's source."""
     paths = [workload_file(tree, load_definition(root, name)) for name in EXPECTED]
     return {path.relative_to(tree).as_posix(): sha256_file(path) for path in paths}
 
 
 def _same_contract(tree: Path, definition: dict) -> None:
-    """The contest's definition, where it is there, must describe the same tensors as ours."""
+    """Check that the contest's definition, if present, describes the same tensors as ours."""
     path = tree / "definitions" / definition["op_type"] / f"{definition['name']}.json"
     if not path.exists():
         return
@@ -185,7 +185,7 @@ def _split_inputs(
 
 
 def _tensor_place(tree: Path, item: dict, where: str) -> Path:
-    """The file that a line's path names, which starts with `./` in the contest's own lines."""
+    """Find the file that a line's path names; the contest's own paths start with `./`."""
     text, key = item.get("path"), item.get("tensor_key")
     if not isinstance(text, str) or not isinstance(key, str):
         raise _refuse("a path and a tensor_key", f"{item}"[:100], where, AS_PUBLISHED)
@@ -201,7 +201,7 @@ def _tensor_place(tree: Path, item: dict, where: str) -> Path:
 def _checked_axes(
     definition: dict, tensors: dict[str, tuple[Path, str]], absent: list[str], declared: dict[str, Any], where: str
 ) -> dict[str, int]:
-    """The variable axes, from the shapes of the tensors; dtypes and the declared axes must agree."""
+    """Derive the variable axes from the tensors' shapes; dtypes and declared axes must agree."""
     for axis in var_axes(definition):
         if type(declared.get(axis)) is not int or declared[axis] < 0:
             raise _refuse(f"an integer >= 0 for axis {axis}", repr(declared.get(axis)), where, AS_PUBLISHED)
@@ -225,7 +225,7 @@ def _checked_axes(
 
 
 def tensor_form(path: Path, key: str) -> tuple[tuple[int, ...], str]:
-    """Shape and Trace dtype of one tensor of a file with many; PointerError, TensorFileError."""
+    """Read shape and Trace dtype of one tensor of a file. PointerError, TensorFileError."""
     with open_tensors(path, "np") as stream:
         if key not in set(stream.keys()):
             raise _damaged(path, f"a tensor {key!r}", f"only {', '.join(sorted(stream.keys()))[:100]}")
@@ -235,7 +235,7 @@ def tensor_form(path: Path, key: str) -> tuple[tuple[int, ...], str]:
 
 
 def open_tensors(path: Path, framework: str) -> Any:
-    """An open safetensors file, a context manager; PointerError, TensorFileError."""
+    """Open a safetensors file as a context manager. PointerError, TensorFileError."""
     pointer = read_pointer(path)
     if pointer:
         raise PointerError(
@@ -257,16 +257,13 @@ def _damaged(path: Path, expected: str, found: str) -> TensorFileError:
 
 
 def line_errors(source: ContestWorkload, workload: dict[str, Any]) -> None:
-    """ImportRefused if the workload that is to be written breaks the rules for workloads."""
+    """Raise ImportRefused if a workload to be written breaks the rules for workloads."""
     for error in workload_errors(workload, source.definition, source.where):
         raise _refuse(error.expected, error.found, source.where, error.remedy)
 
 
-PATTERNS = ("definitions/gdn/*.json", "workloads/gdn/*.jsonl", "blob/workloads/gdn/*")
-
-
 def require_commit(revision: str) -> None:
-    """SchemaError unless `revision` is a full commit hash: a branch would not pin anything."""
+    """Raise SchemaError unless `revision` is a full commit hash: a branch would pin nothing."""
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise SchemaError(
             expected="a commit of 40 hex digits",
@@ -277,21 +274,28 @@ def require_commit(revision: str) -> None:
 
 
 def download(revision: str, folder: Path) -> Path:
-    """The files of PATTERNS below `folder`; what is there already is not fetched again.
+    """Fetch the files of PATTERNS into `folder` and return it; files already there are not fetched again.
 
-    EnvironmentMissing without huggingface_hub, or with the Hub's own words if it does not deliver.
+    EnvironmentMissing without huggingface_hub, or with the Hub's own words if the download fails.
     """
     require_commit(revision)
     try:
-        from httpx import HTTPError  # what huggingface_hub 1.x lets through without a network
         from huggingface_hub import snapshot_download
     except ModuleNotFoundError as error:
-        raise _without_hub(error.name or "huggingface_hub") from error
+        raise EnvironmentMissing(
+            expected="the Python package huggingface_hub",
+            found="not installed",
+            where="Hugging Face Hub",
+            remedy="pip install huggingface_hub, or pass a copy with --source",
+        ) from error
     try:
         snapshot_download(
             DATASET, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=list(PATTERNS)
         )
-    except (HTTPError, OSError) as error:
+    except Exception as error:
+        # Without a network the library's own HTTP client raises: httpx in version 1, httpx2 in version 2.
+        if not (isinstance(error, OSError) or type(error).__module__.split(".")[0] in ("httpx", "httpx2")):
+            raise
         raise EnvironmentMissing(
             expected=f"{DATASET} at {revision}",
             found=str(error).splitlines()[0],
@@ -299,13 +303,3 @@ def download(revision: str, folder: Path) -> Path:
             remedy="check the network and run this command again, it resumes; or pass a copy with --source",
         ) from error
     return folder
-
-
-def _without_hub(name: str) -> EnvironmentMissing:
-    missing = missing_package(name)
-    return EnvironmentMissing(
-        expected=missing.expected,
-        found=missing.found,
-        where=missing.where,
-        remedy="pip install huggingface_hub, or pass a copy with --source",
-    )
