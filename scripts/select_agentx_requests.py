@@ -2,9 +2,8 @@
 """Write agentx_shapes.json: lengths, outputs and block ids of the requests that text-model captures replay.
 
 With --trace the requests are chosen from the AgentX trace, whose size and SHA-256 are checked first; the same
-file gives the same bytes again. With --published the file holds what is known without the trace: figures, and
-block ids made up to the published lengths and cache hits, labelled `reconstructed`. Prints the cases, then
-one JSON line.
+trace gives the same bytes. With --published the file holds what is known without the trace: figures, and
+block ids made up to fit the published lengths and cache hits, labelled `reconstructed`.
 """
 
 import argparse
@@ -39,12 +38,12 @@ def main() -> int:
         arguments.error(f"--trace-revision {revision!r}: write the 40 hexadecimal digits of a commit")
     if options.published and (revision or options.dataset):
         arguments.error("--dataset and --trace-revision belong to --trace")
-    from inference_kernels.agentx.corpus import Selection, identify, select_from
+    from inference_kernels.agentx.corpus import SelectedCases, identify, select_from
     from inference_kernels.agentx.published import published_shapes
     from inference_kernels.agentx.shapes import SHAPES, write_shapes
 
     if options.published:
-        selection = Selection(published_shapes(), [], [])
+        selection = SelectedCases(published_shapes(), [], [])
     else:
         corpus = identify(options.trace, options.dataset, revision)
         if not corpus.pinned and options.output is None:
@@ -57,6 +56,7 @@ def main() -> int:
 
 
 def report(selection, output: Path) -> None:
+    """Print the cases, the notes and one JSON line."""
     shapes = selection.shapes
     print_table([row(entry) for entry in shapes["cases"]], COLUMNS)
     for name in selection.empty:
@@ -77,7 +77,7 @@ def report(selection, output: Path) -> None:
 
 
 def row(entry: dict) -> dict:
-    """One line of the table; lengths of a group as least-most."""
+    """Make one row of the table; lengths of a group as smallest-largest."""
     shown = {
         "case": entry["name"],
         "provenance": entry["provenance"],

@@ -64,9 +64,9 @@ def test_choice_of_cases():
         choose(cases, ["overlap_p95"], "qwen-next")
 
 
-def test_a_receipt_says_what_ran():
-    receipt = load_cases()["full_context_p90"].receipt()
-    assert receipt == {
+def test_a_record_says_what_ran():
+    fields = load_cases()["full_context_p90"].record_fields()
+    assert fields == {
         "case": "full_context_p90",
         "provenance": "reconstructed",
         "trace_revision": published.REVISION,
@@ -75,7 +75,7 @@ def test_a_receipt_says_what_ran():
         "shared_prefix_blocks": 8_468,
         "predecessor_tokens": 541_952,
     }
-    assert json.loads(json.dumps(receipt)) == receipt
+    assert json.loads(json.dumps(fields)) == fields
 
 
 def edit(path: str, value):

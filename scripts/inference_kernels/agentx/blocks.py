@@ -1,9 +1,9 @@
-"""Block lists of one Weka session, decoded from its text. Standard library only.
+"""Decode the block lists of one Weka session from its text. Standard library only.
 
 A request repeats nearly all block ids of an earlier one, so decoding every list as JSON would convert each id
-hundreds of times. Ids are chained: an id stands for the whole prefix that ends with it. So the ids of a
-request that were seen before form a prefix; its end is found by bisection, the prefix is verified by
-comparing bytes with the request that owns its last id, and only the new ids behind it are converted.
+hundreds of times. Ids are chained: an id stands for the whole prefix that ends with it. The known ids of a
+request therefore form a prefix. Bisection finds its end, comparing bytes with the request that owns its last
+id verifies it, and only the new ids after it are converted.
 """
 
 import json
@@ -14,7 +14,7 @@ from inference_kernels.core.errors import DatasetError
 
 Runs = tuple[tuple[int, int], ...]  # consecutive ids: (first, count), in order; neighbours never join
 
-# Ids are numbered from 0 or 1 within a session; the table of owners takes 4 bytes an id.
+# Ids are numbered from 0 or 1 within a session; the table of owners takes 4 bytes per id.
 LARGEST_ID = 2**26 - 1
 UNSEEN = -1
 LIST_BYTES = b"0123456789, \t\r\n"
@@ -27,7 +27,7 @@ class TraceError(DatasetError):
 class Decoded(NamedTuple):
     """One request's blocks.
 
-    shared: how many leading blocks an earlier request had; predecessor: the latest one that had all of these.
+    shared: leading blocks that an earlier request had; predecessor: the latest request that had all of them.
     """
 
     runs: Runs
@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
 
 
 class BlockLists:
-    """Decoder of a session's block lists. `places[i]`: where list i lies in `text`, without its brackets."""
+    """Decode a session's block lists. places[i]: where list i lies in `text`, without its brackets."""
 
     def __init__(self, text: bytes, places: list[tuple[int, int]], where: str):
         self.text, self.places, self.where = text, places, where
@@ -45,7 +45,7 @@ class BlockLists:
         self.runs: dict[int, Runs] = {}
 
     def add(self, index: int) -> Decoded:
-        """Decode list `index`. Requests have to be added in the order in which they started."""
+        """Decode list `index`. Add requests in the order in which they started."""
         begin, end = self.places[index]
         last, tail = self._known_prefix(begin, end)
         predecessor = None if last is None else self.owner[last]
@@ -58,7 +58,7 @@ class BlockLists:
         return Decoded(self.runs[index], shared + length(fresh), shared, predecessor)
 
     def _known_prefix(self, begin: int, end: int) -> tuple[int | None, int]:
-        """The last id that was seen before, and where the text of the others begins (end + 1: no others)."""
+        """Find the last known id, and where the text of the new ones begins (end + 1: none)."""
         low, high, last = begin, end, None
         while low < high:
             middle = (low + high) // 2
@@ -67,7 +67,7 @@ class BlockLists:
             stop = high if comma < 0 else comma
             word = self.text[start:stop].strip()
             if not word.isdigit():
-                return None, begin  # no list of ids: strict decoding will say why
+                return None, begin  # not a list of ids: strict decoding will say why
             ident = int(word[:12])  # a longer one is too large in any case
             if ident < len(self.owner) and self.owner[ident] != UNSEEN:
                 low, last = stop + 1, ident
@@ -76,13 +76,13 @@ class BlockLists:
         return last, low
 
     def _prefix(self, index: int, predecessor: int, last: int, tail: int) -> Runs:
-        """Runs of the seen ids, which have to be those that the predecessor began with."""
+        """Return the runs of the known ids, which must be those that the predecessor began with."""
         prefix = through(self.runs[predecessor], last)
         begin, (other, other_end) = self.places[index][0], self.places[predecessor]
         stop = other + tail - 1 - begin
         ends_there = stop == other_end or self.text[stop : stop + 1] == b","
         same_text = ends_there and self.text[begin : tail - 1] == self.text[other:stop]
-        # Other text is written with other spaces, or not chained: compare the numbers.
+        # Different text has different spaces, or its ids are not chained: compare the numbers.
         if not same_text and self._runs_of_text(begin, tail - 1, index) != prefix:
             raise self._unchained(index, last)
         return prefix
@@ -101,7 +101,7 @@ class BlockLists:
         return runs_of(ids)
 
     def _claim(self, runs: Runs, index: int, fresh: bool) -> None:
-        """Make the request the owner of its ids; fresh ids must have had none."""
+        """Make the request the owner of its ids; fresh ids must have no owner yet."""
         for first, count in runs:
             stop = first + count
             if stop > LARGEST_ID + 1:
@@ -116,7 +116,7 @@ class BlockLists:
 
     def _unchained(self, index: int, ident: int) -> TraceError:
         return self._refusal(
-            index, "chained block ids, each always behind the same ids", f"block {ident} in a second place"
+            index, "chained block ids, each always after the same ids", f"block {ident} in a second place"
         )
 
     def _refusal(self, index: int, expected: str, found: str) -> TraceError:
@@ -126,7 +126,7 @@ class BlockLists:
 
 
 def runs_of(ids: list[int]) -> Runs:
-    """Consecutive ids as runs."""
+    """Group consecutive ids into runs."""
     if ids and ids == list(range(ids[0], ids[0] + len(ids))):
         return ((ids[0], len(ids)),)
     starts = [place for place, ident in enumerate(ids) if place == 0 or ident != ids[place - 1] + 1]
@@ -134,17 +134,19 @@ def runs_of(ids: list[int]) -> Runs:
 
 
 def length(runs: Runs) -> int:
+    """Count the ids of runs."""
     return sum(count for _, count in runs)
 
 
 def joined(front: Runs, back: Runs) -> Runs:
+    """Concatenate runs; join the two that meet if their ids are consecutive."""
     if front and back and sum(front[-1]) == back[0][0]:
         return (*front[:-1], (front[-1][0], front[-1][1] + back[0][1]), *back[1:])
     return front + back
 
 
 def through(runs: Runs, last: int) -> Runs:
-    """The runs up to and with the id `last`, which is one of theirs."""
+    """Cut the runs after the id `last`, which must be one of theirs."""
     for place, (first, count) in enumerate(runs):
         if first <= last < first + count:
             return (*runs[:place], (first, last - first + 1))
@@ -152,7 +154,7 @@ def through(runs: Runs, last: int) -> Runs:
 
 
 def common_prefix(one: Runs, other: Runs) -> int:
-    """Number of leading blocks that two requests of one session share."""
+    """Count the leading blocks that two requests of one session share."""
     shared = 0
     for (first, count), (other_first, other_count) in zip(one, other):
         if first != other_first:
@@ -164,5 +166,5 @@ def common_prefix(one: Runs, other: Runs) -> int:
 
 
 def shared_matrix(members: list[Runs]) -> list[list[int]]:
-    """Leading blocks that members i and j share; on the diagonal a member's own number."""
+    """Count the leading blocks that members i and j share; the diagonal holds a member's own number."""
     return [[common_prefix(one, other) for other in members] for one in members]

@@ -1,4 +1,4 @@
-"""Which trace a file is, and what agentx_shapes.json says when the trace was read."""
+"""Identify a trace file and select from it the content of agentx_shapes.json."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """empty: names of cases that no request fits; differences: published figures that were not found."""
+class SelectedCases:
+    """What was selected. empty: cases that no request fits. differences: published figures that were not found."""
 
     shapes: dict[str, Any]
     empty: list[str]
@@ -38,7 +38,7 @@ class Selection:
 
 
 def identify(path: Path, dataset: str | None, revision: str | None) -> Corpus:
-    """Check size and SHA-256 of the pinned trace; another file needs a name and a revision of its own."""
+    """Check a file's size and SHA-256 against the pinned trace. TraceError unless another file is named as such."""
     size = path.stat().st_size
     if revision is None and size != known.BYTES:
         raise _another(path, f"{known.BYTES:,} bytes", f"{size:,}")
@@ -64,8 +64,8 @@ def identify(path: Path, dataset: str | None, revision: str | None) -> Corpus:
     return Corpus(path, dataset, revision, size, digest, False)
 
 
-def select_from(corpus: Corpus, progress: Progress) -> Selection:
-    """Read the trace and choose its cases. The result depends on the file's bytes and its name only."""
+def select_from(corpus: Corpus, progress: Progress) -> SelectedCases:
+    """Read the trace and choose its cases; the result depends on the file's bytes and name only."""
     relative = not corpus.pinned and nested_times_are_relative(corpus.path)
     total = known.POPULATION["sessions"] if corpus.pinned else None
     trace = Trace(tuple(progress(read_sessions(corpus.path, relative), total, "reading", "session")))
@@ -88,11 +88,11 @@ def select_from(corpus: Corpus, progress: Progress) -> Selection:
         for name, value in known.POPULATION.items()
         if corpus.pinned and population[name] != value
     ]
-    return Selection(shapes, empty, differences)
+    return SelectedCases(shapes, empty, differences)
 
 
 def _check_assumptions(trace: Trace, path: Path) -> None:
-    """What the rules take for granted of the pinned trace."""
+    """Check what the rules assume of the pinned trace."""
     names = [session.ident for session in trace.sessions]
     assumed = [
         (names == sorted(names), "sessions in the order of their ids"),
@@ -105,7 +105,7 @@ def _check_assumptions(trace: Trace, path: Path) -> None:
                 expected=expected,
                 found="otherwise",
                 where=str(path),
-                remedy="correct the rules in agentx/select.py, which take it for granted",
+                remedy="correct the rules in agentx/select.py, which assume it",
             )
 
 

@@ -1,4 +1,4 @@
-"""Figures of a whole trace: percentiles, cache reuse, requests in flight. Standard library only."""
+"""Measure a whole trace: percentiles, cache reuse, requests in flight. Standard library only."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -9,31 +9,35 @@ from inference_kernels.agentx.trace import BLOCK_SIZE, Session, TraceRequest
 
 # The subset that the publisher offers as "256k": requests whose input and output fit together.
 SUBSET_TOKENS = 256_000
-# A published count of requests is given for this input length.
+# One published figure counts the requests up to this input length.
 COUNTED_INPUT_TOKENS = 131_200
 
 
 def percentile(values: Iterable[int], percent: int) -> int:
-    """Nearest rank: of N ascending values the one with number ceil(percent / 100 * N); 100 is the largest."""
+    """Return the nearest rank: of N ascending values number ceil(percent / 100 * N); 100 is the largest."""
     ordered = sorted(values)
     return ordered[-(-percent * len(ordered) // 100) - 1]
 
 
 @dataclass(frozen=True)
 class Trace:
+    """All sessions of a trace."""
+
     sessions: tuple[Session, ...]
 
     @cached_property
     def requests(self) -> list[TraceRequest]:
+        """List the requests of all sessions."""
         return [request for session in self.sessions for request in session.requests]
 
     @cached_property
     def subset(self) -> list[TraceRequest]:
+        """List the requests of the publisher's subset."""
         return [request for request in self.requests if request.input_tokens + request.output_tokens <= SUBSET_TOKENS]
 
     @cached_property
     def peaks(self) -> list[int]:
-        """For every session the largest number of requests in flight."""
+        """Return per session the largest number of requests in flight."""
         return [len(peak_group(session)) for session in self.sessions]
 
 
@@ -46,16 +50,17 @@ class Flight:
         self.ends = sorted(request.end for request in self.live)
 
     def count(self, time: float) -> int:
+        """Count the requests in flight at a time."""
         return bisect_right(self.starts, time) - bisect_right(self.ends, time)
 
     def group(self, time: float) -> list[TraceRequest]:
-        """Those in flight, by start and place in the session."""
+        """List the requests in flight at a time, by start and place in the session."""
         flying = [request for request in self.live if request.start <= time < request.end]
         return sorted(flying, key=lambda request: (request.start, request.index))
 
 
 def peak_group(session: Session) -> list[TraceRequest]:
-    """The requests in flight at the first moment at which most of the session's are."""
+    """List the requests in flight at the session's first peak."""
     flight = Flight(session.requests)
     if not flight.live:
         return []
@@ -63,13 +68,13 @@ def peak_group(session: Session) -> list[TraceRequest]:
 
 
 def in_flight_at_starts(session: Session) -> list[int]:
-    """For every request of the session, how many are in flight when it starts, itself included."""
+    """Count per request of the session how many are in flight when it starts, itself included."""
     flight = Flight(session.requests)
     return [flight.count(request.start) + (request.end <= request.start) for request in session.requests]
 
 
 def figures(trace: Trace) -> dict[str, int | None]:
-    """The population's figures; tokens unless the name says otherwise. None: of an empty set."""
+    """Compute the population's figures, in tokens unless the name says otherwise; None for an empty set."""
     main = [request for request in trace.requests if request.role == "main"]
     nested = [request for request in trace.requests if request.role == "subagent"]
     inputs = [request.input_tokens for request in trace.requests]

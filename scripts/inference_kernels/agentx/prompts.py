@@ -1,8 +1,8 @@
-"""Prompts for AgentX cases ("span-v1"): every 64-token block becomes a span of one authored text.
+"""Write prompts for AgentX cases ("span-v1"): every 64-token block becomes a span of one authored text.
 
-The original prompts are not public. A block's session and id choose where its span starts in the text's
+The original prompts are not public. A block's session and id decide where its span starts in the text's
 tokens, so equal blocks give equal tokens, shared prefixes stay shared, and lengths are those of the trace.
-The text is short: different blocks can give the same span, and the prompt repeats it many times over.
+The text is short: different blocks can give the same span, and a long prompt repeats the text many times.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from inference_kernels.core.layout import REPOSITORY
 AUTHORED = REPOSITORY / "prompts" / "coding_conversation.txt"
 AUTHORED_SHA256 = "9065a39a9dab473b45fe4f4d28ccc1f2f8b876712e723012dc75463b22ed6fb8"
 LEAST_TOKENS = 256
-# Keys of a model's configuration that name ids of no text: one id, a list of ids, or null.
+# Keys of a model's configuration that name ids of non-text tokens: one id, a list of ids, or null.
 NOT_TEXT = re.compile(r"(bos|eos|pad)_token_id|(image|video|audio|vision)(_\w+)?_token_id")
 
 
 def authored_text() -> str:
-    """The text that all prompts are cut from; CaptureError if its bytes have changed."""
+    """Read the text that all prompts are cut from. CaptureError if its bytes have changed."""
     content = AUTHORED.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != AUTHORED_SHA256:
@@ -39,7 +39,7 @@ def authored_text() -> str:
 
 
 def forbidden_ids(tokenizer: Any, config: dict[str, Any]) -> set[int]:
-    """Ids that must not stand in a prompt: special tokens, begin, end, padding, images, video, audio.
+    """Collect ids that must not occur in a prompt: special tokens, begin, end, padding, images, video, audio.
 
     tokenizer: of the transformers library. config: the checkpoint's config.json, with nested ones.
     """
@@ -59,9 +59,9 @@ def _ids_of_config(config: dict[str, Any]) -> set[int]:
 
 
 def base_tokens(ids: Iterable[int], forbidden: set[int], vocabulary: int) -> list[int]:
-    """The authored text's tokens, checked: at least 256, each below `vocabulary` and not forbidden.
+    """Check the authored text's tokens: at least 256, each below `vocabulary` and not forbidden. CaptureError.
 
-    Nothing is removed: that would shift every span, and prompts of two tokenizer versions would differ.
+    No token is removed: that would shift every span, and prompts of two tokenizer versions would differ.
     """
     base = list(ids)
     wrong = sorted({ident for ident in base if ident in forbidden or not 0 <= ident < vocabulary})
@@ -83,7 +83,7 @@ def base_tokens(ids: Iterable[int], forbidden: set[int], vocabulary: int) -> lis
 
 
 def stand_in_tokens(text: str, low: int, high: int) -> list[int]:
-    """Tokens of a text for a seeded checkpoint, which has no tokenizer: an id in [low, high) a word.
+    """Make tokens of a text for a seeded checkpoint without a tokenizer: one id in [low, high) per word.
 
     The id depends on the word alone, by SHA-256, so what the text repeats stays repeated.
     """
@@ -92,12 +92,12 @@ def stand_in_tokens(text: str, low: int, high: int) -> list[int]:
 
 
 def span_start(session: str, ident: int, tokens: int) -> int:
-    """Where the span of a block starts among the text's tokens."""
+    """Return where the span of a block starts among the text's tokens."""
     return _number(f"{session}\0{ident}") % tokens
 
 
 def prompt_token_ids(request: Request, base: list[int]) -> list[int]:
-    """Exactly `request.input_tokens` ids. Tokens beyond the blocks (none in AgentX) are never shared."""
+    """Write exactly `request.input_tokens` ids. Tokens after the blocks (none in AgentX) are never shared."""
     circle = base + base[:BLOCK_SIZE]
     prompt: list[int] = []
     for first, count in request.block_runs:
@@ -112,7 +112,7 @@ def prompt_token_ids(request: Request, base: list[int]) -> list[int]:
 
 
 def tokens_sha256(ids: Iterable[int]) -> str:
-    """SHA-256 of the ids as little-endian 32-bit numbers: of the text's tokens it pins the tokenizer."""
+    """Hash the ids as little-endian 32-bit numbers; the hash of the text's tokens pins the tokenizer."""
     values = array("i", ids)
     if sys.byteorder == "big":
         values.byteswap()
@@ -120,7 +120,7 @@ def tokens_sha256(ids: Iterable[int]) -> str:
 
 
 def token_lcp(first: list[int], second: list[int]) -> int:
-    """Number of equal leading tokens: at least 64 for each shared block, more where spans begin alike."""
+    """Count equal leading tokens: at least 64 per shared block, more where spans begin alike."""
     low, high = 0, min(len(first), len(second))
     while low < high:  # first[:low] == second[:low]; they differ, if at all, before high
         middle = (low + high + 1) // 2
@@ -132,7 +132,7 @@ def token_lcp(first: list[int], second: list[int]) -> int:
 
 
 def expected_hit(shared_tokens: int, prompt_tokens: int, page: int) -> int:
-    """Prompt tokens that a prefix cache of whole pages reuses; a prompt's last token is always computed."""
+    """Count prompt tokens that a prefix cache of whole pages reuses; the last token is always computed."""
     return min(shared_tokens, prompt_tokens - 1) // page * page
 
 

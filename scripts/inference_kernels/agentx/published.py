@@ -1,7 +1,9 @@
-"""What is known of the AgentX trace without reading it: its identity, its figures, the published cases.
+"""What is published of the AgentX trace: constants, the entries of agentx_shapes.json, and a reconstruction.
 
-Sources: the card and the readers of the data set, and the figures published with the capture runs: input and
-output lengths, one cache hit, and the row counts of grouped GEMMs, from which the other hits follow.
+Constants: the trace's identity, its figures and the published cases. Sources: the data set's card and readers,
+and the figures published with the capture runs, namely input and output lengths, one cache hit, and the row
+counts of grouped GEMMs, from which the other hits follow. Entries: how trace, selection and cases are written,
+also by agentx/select.py. Reconstruction: requests made up to fit the published figures, without the trace.
 """
 
 from dataclasses import dataclass
@@ -16,12 +18,13 @@ FILE = "traces.jsonl"
 BYTES = 1_847_151_435
 SHA256 = "29b6a19e751ff5230771519aab755f80a0f43a4ba9cf96b72d3a6a437ec99276"
 LICENCE = "Apache-2.0"
+RULES_VERSION = "1"
 KEYS = frozenset({"id", "models", "block_size", "hash_id_scope", "requests"})
 
 # Longest sequence, input and output together, that the served model takes.
 CONTEXT_LIMITS = {"deepseek41": 1_048_576, "qwen-next": 262_144}
 
-# Figures of `agentx_population.figures`, as published by others.
+# Figures of agentx/population.py, as published by others.
 POPULATION = {
     "sessions": 393,
     "sessions_with_subagents": 175,
@@ -47,6 +50,10 @@ POPULATION = {
     "subset_256000_total_max": 255_999,
 }
 
+# Reconstruction: ids of blocks that are not shared start at a multiple of OWN_BLOCKS. GROUP_SHARED leading
+# blocks are common to the members of overlap_p50: the least that agrees with the published row counts.
+OWN_BLOCKS, GROUP_SHARED = 1_000_000, 536
+
 RUNS = "figures published with the capture runs"
 DEEPSEEK, QWEN, BOTH = ("deepseek41",), ("qwen-next",), ("deepseek41", "qwen-next")
 
@@ -55,8 +62,8 @@ DEEPSEEK, QWEN, BOTH = ("deepseek41",), ("qwen-next",), ("deepseek41", "qwen-nex
 class Known:
     """What is published of a case. Empty or None: not published.
 
-    certain: input and output are published for this very case, so a selection with another input is wrong.
-    window: numbers of shared blocks that agree with the published hits and row counts (pages of 256 tokens).
+    certain: input and output are published for exactly this case, so a selection with another input is wrong.
+    window: range of shared blocks that agrees with the published hits and row counts (pages of 256 tokens).
     """
 
     kinds: tuple[str, ...]
@@ -71,7 +78,7 @@ class Known:
     note: str | None = None
 
     def facts(self) -> dict:
-        """The `published` part of a case's entry."""
+        """Return the `published` part of a case's entry."""
         facts = {
             "input_tokens": list(self.inputs),
             "output_tokens": list(self.outputs),
@@ -110,12 +117,10 @@ CASES = {
 }
 
 
-RULES_VERSION = "1"
-
-
 def trace_entry(
     dataset: str, revision: str, file: str, size: int, sha256: str, licence: str | None, available: bool
 ) -> dict[str, Any]:
+    """Write the entry of a trace. available: its rows were read."""
     return {
         "dataset": dataset,
         "revision": revision,
@@ -130,6 +135,7 @@ def trace_entry(
 
 
 def selection_entry(overlap_statistic: str, nested_times: str) -> dict[str, Any]:
+    """Write the entry of the selection's rules."""
     return {
         "rules_version": RULES_VERSION,
         "percentile": "nearest_rank",
@@ -140,7 +146,7 @@ def selection_entry(overlap_statistic: str, nested_times: str) -> dict[str, Any]
 
 
 def case_entry(name: str, case: Known, provenance: str) -> dict[str, Any]:
-    """An entry without requests."""
+    """Write the entry of a case, without requests."""
     entry = {
         "name": name,
         "kinds": list(case.kinds),
@@ -157,16 +163,8 @@ def case_entry(name: str, case: Known, provenance: str) -> dict[str, Any]:
     return entry | ({"note": case.note} if case.note else {})
 
 
-# Ids of blocks that are not shared start at a multiple of this.
-OWN_BLOCKS = 1_000_000
-
-
-# Leading blocks that the members of overlap_p50 share: the least that agrees with the published row counts.
-GROUP_SHARED = 536
-
-
 def published_shapes() -> dict[str, Any]:
-    """Content of agentx_shapes.json for the pinned trace when none of its rows was read."""
+    """Write the content of agentx_shapes.json for the pinned trace without reading it."""
     trace = trace_entry(DATASET, REVISION, FILE, BYTES, SHA256, LICENCE, available=False)
     return {
         "schema_version": 1,

@@ -1,8 +1,7 @@
 """Choose the cases from a trace. Ties go to what is published, then to the order of the file.
 
-The published runs name the cases and some lengths and outputs; their selection script is not public, so the
-rules are ours, and `matched_published` says for every case whether it has all the figures that are published
-of it.
+The published runs name the cases and some lengths and outputs. Their selection script is not public, so the
+rules are ours; `matched_published` says per case whether it has all the figures published of it.
 """
 
 import math
@@ -15,7 +14,7 @@ from inference_kernels.agentx.population import Trace, in_flight_at_starts, peak
 from inference_kernels.agentx.published import CASES, CONTEXT_LIMITS, Known, case_entry
 from inference_kernels.agentx.trace import Session, TraceRequest
 
-# Tokens the engine keeps free behind a request.
+# Tokens that the engine keeps free after a request.
 SPARE_TOKENS = 7
 LEAST_COLD_MAIN_OUTPUT, LEAST_SHORT_OUTPUT, LEAST_FULL_REUSE_OUTPUT, LONG_OUTPUT = 1_024, 64, 16, 7_948
 OVERLAP_PERCENTS = {"overlap_p50": 50, "overlap_p95": 95, "overlap_p100": 100}
@@ -32,7 +31,7 @@ def _nearest(requests: Requests, value: int, of: Callable[[TraceRequest], int] |
 
 
 def _partial_at(requests: Requests, population: Requests, percent: int) -> Requests:
-    """Requests of exactly the percentile's input length that reuse a part of their prompt."""
+    """List requests of exactly the percentile's input length that reuse a part of their prompt."""
     if not population:
         return []
     value = percentile((request.input_tokens for request in population), percent)
@@ -98,7 +97,7 @@ RULES: dict[str, Callable[[Requests, Trace], Requests]] = {
 
 
 def select_cases(trace: Trace, pinned: bool) -> tuple[list[dict[str, Any]], str, list[str]]:
-    """Entries, overlap statistic, names of cases without a request. pinned: use what is published."""
+    """Return (entries, overlap statistic, names of cases without a request). pinned: use what is published."""
     statistic, sizes = overlap_sizes(trace, pinned)
     feasible = {
         limit: [request for session in trace.sessions for request in session.requests if _fits(request, session, limit)]
@@ -121,9 +120,9 @@ def select_cases(trace: Trace, pinned: bool) -> tuple[list[dict[str, Any]], str,
 
 
 def overlap_sizes(trace: Trace, pinned: bool) -> tuple[str, dict[str, int]]:
-    """Group sizes of the overlap cases, and the statistic whose percentiles they are.
+    """Return a statistic and its percentiles: the group sizes of the overlap cases.
 
-    That is the peak of each session, unless only another one gives the published sizes.
+    The statistic is the peak of each session, unless only another one gives the published sizes.
     """
     counts = [count for session in trace.sessions for count in in_flight_at_starts(session)]
     statistics = {
@@ -143,7 +142,7 @@ def overlap_sizes(trace: Trace, pinned: bool) -> tuple[str, dict[str, int]]:
 
 
 def _fits(request: TraceRequest, session: Session, limit: int) -> bool:
-    """Whether the request, and its predecessor with one token of output, fit the context."""
+    """Tell whether the request, and its predecessor with one output token, fit the context."""
     before = None if request.predecessor is None else session.requests[request.predecessor]
     return request.input_tokens + request.output_tokens + SPARE_TOKENS <= limit and (
         before is None or before.input_tokens + 1 + SPARE_TOKENS <= limit
@@ -199,7 +198,7 @@ def _unlike(name: str, expected: str, found: str) -> TraceError:
 
 
 def _matched(known: Known, chosen: Requests) -> bool | None:
-    """Whether the selection has every published figure; None if none is published."""
+    """Tell whether the selection has every published figure; None if none is published."""
     checks = []
     if known.inputs:
         checks.append(sorted(known.inputs) == sorted(r.input_tokens for r in chosen))

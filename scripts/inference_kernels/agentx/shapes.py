@@ -1,4 +1,4 @@
-"""`agentx_shapes.json`: the requests that captures of text models replay."""
+"""Read, check and write `agentx_shapes.json`: the requests that captures of text models replay."""
 
 import json
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ REMEDY = "write it again with scripts/select_agentx_requests.py"
 
 @dataclass(frozen=True)
 class Request:
-    """What is needed to write a prompt; lengths in tokens.
+    """What a prompt is written from; lengths in tokens.
 
-    session_id: salt of the spans; request_index: place in its session, None if reconstructed;
-    output_tokens: None for a reconstructed predecessor.
+    session_id: salt of the spans. request_index: place in its session, None if reconstructed. output_tokens:
+    None for a reconstructed predecessor.
     """
 
     session_id: str
@@ -34,11 +34,12 @@ class Request:
 
     @property
     def blocks(self) -> int:
+        """Count the blocks."""
         return length(self.block_runs)
 
 
 @dataclass(frozen=True)
-class Case:
+class ShapeCase:
     """One replay after a cache flush.
 
     serial: `predecessor`, if any, generating one token, then `requests[0]`. group: all `requests` together.
@@ -57,11 +58,12 @@ class Case:
 
     @property
     def runnable(self) -> bool:
+        """Tell whether the case has requests, not published figures only."""
         return bool(self.requests)
 
-    def receipt(self) -> dict[str, Any]:
-        """The part of a capture record's `request` that the trace decides."""
-        receipt = {
+    def record_fields(self) -> dict[str, Any]:
+        """Return the part of a capture record's `request` that the trace decides."""
+        fields = {
             "case": self.name,
             "provenance": self.provenance,
             "trace_revision": self.trace_revision,
@@ -69,11 +71,11 @@ class Case:
             "output_tokens": [request.output_tokens for request in self.requests],
             "shared_prefix_blocks": self.shared_prefix_blocks,
         }
-        return receipt | ({"predecessor_tokens": self.predecessor.input_tokens} if self.predecessor else {})
+        return fields | ({"predecessor_tokens": self.predecessor.input_tokens} if self.predecessor else {})
 
 
-def load_cases(path: Path = SHAPES) -> dict[str, Case]:
-    """All cases by name; SchemaError with the first thing that is wrong with the file."""
+def load_cases(path: Path = SHAPES) -> dict[str, ShapeCase]:
+    """Read all cases by name. SchemaError for the first fault of the file."""
     shapes = read_object(path)
     for error in shape_errors(shapes, str(path)):
         raise error
@@ -81,8 +83,8 @@ def load_cases(path: Path = SHAPES) -> dict[str, Case]:
     return {entry["name"]: _case(entry, revision) for entry in shapes["cases"]}
 
 
-def choose(cases: dict[str, Case], names: Iterable[str] | None, kind: str) -> list[Case]:
-    """The named cases, or by default the serial ones of `kind` that can be run (groups are run by name)."""
+def choose(cases: dict[str, ShapeCase], names: Iterable[str] | None, kind: str) -> list[ShapeCase]:
+    """Choose the named cases, or by default the runnable serial ones of `kind`; groups run only by name."""
     if not names:
         return [case for case in cases.values() if case.runnable and case.mode == "serial" and kind in case.kinds]
     chosen = []
@@ -103,14 +105,14 @@ def choose(cases: dict[str, Case], names: Iterable[str] | None, kind: str) -> li
 
 
 def write_shapes(path: Path, shapes: dict[str, Any]) -> None:
-    """Check and write; equal content gives equal bytes."""
+    """Check and write the file; equal content gives equal bytes."""
     for error in shape_errors(shapes, str(path)):
         raise error
     write_text(path, json.dumps(shapes, sort_keys=True, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
 
 
 def shape_errors(shapes: dict[str, Any], where: str) -> list[SchemaError]:
-    """Violations of the schema; if there are none, of the rules between fields."""
+    """List violations of the schema or, if there are none, of the rules between fields."""
     errors = schema_errors("agentx_shapes", shapes, where)
     if errors:
         return errors
@@ -173,9 +175,9 @@ def _request(entry: dict[str, Any]) -> Request:
     )
 
 
-def _case(entry: dict[str, Any], revision: str) -> Case:
+def _case(entry: dict[str, Any], revision: str) -> ShapeCase:
     predecessor = entry["predecessor"]
-    return Case(
+    return ShapeCase(
         entry["name"],
         tuple(entry["kinds"]),
         entry["mode"],

@@ -1,8 +1,8 @@
-"""Weka traces: one anonymised coding-agent session a JSON object, read one at a time. Standard library only.
+"""Read Weka traces, one anonymised coding-agent session per JSON object. Standard library only.
 
 Format: `id`, `models`, `block_size`, `hash_id_scope`, `requests`. A request has `type` "n" or "s", `t`,
-`model`, `in`, `out`, `hash_ids` and, mostly, `api_time`; a `subagent` marker holds nested requests. Memory is
-one session's text and a few hundred bytes a request, however long the file is.
+`model`, `in`, `out`, `hash_ids` and usually `api_time`; a `subagent` marker holds nested requests. Sessions
+are read one at a time: memory holds one session's text and a few hundred bytes per request.
 """
 
 import math
@@ -17,7 +17,7 @@ from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import parse_json
 
 BLOCK_SIZE = 64
-# Where block lists stand. Within a JSON string the second quote would be escaped, so this matches keys only.
+# Start of a block list. Within a JSON string the second quote would be escaped, so this matches keys only.
 BLOCK_LIST = re.compile(rb'"hash_ids"\s*:\s*\[')
 NESTED_SLACK_S = 1e-6
 REMEDY = "download the trace again, or name the file that is meant"
@@ -29,8 +29,8 @@ Row = tuple[dict[str, Any], int, int, float]  # request, outer, inner, the time 
 class TraceRequest:
     """One request of the trace. Times in seconds from the start of its session.
 
-    ordinal: number in the whole trace; line: of its session; index: in its session, nested requests in the
-    place of their marker; outer, inner: indices in the file (inner -1: not nested). shared: leading blocks
+    ordinal: number in the whole trace; line: of its session; index: in its session, where nested requests take
+    the place of their marker; outer, inner: indices in the file (inner -1: not nested). shared: leading blocks
     that an earlier request of the session had; predecessor: index of the latest-started one that has them.
     """
 
@@ -52,17 +52,18 @@ class TraceRequest:
 
     @property
     def role(self) -> str:
+        """Return main, or subagent for a nested request."""
         return "main" if self.inner < 0 else "subagent"
 
     @property
     def reuse(self) -> str:
-        """cold: nothing was seen before; full: every block was; partial: some."""
+        """Return cold if no block was seen before, full if every block was, else partial."""
         return "cold" if self.shared == 0 else "full" if self.shared == self.blocks else "partial"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """markers: subagent groups; keys: of the JSON object; early_nested: a nested time before its marker's."""
+    """One session. markers: subagent groups; keys: of the JSON object; early_nested: a time before its marker's."""
 
     ident: str
     line: int
@@ -73,7 +74,7 @@ class Session:
 
 
 def read_sessions(path: Path, relative: bool) -> Iterator[Session]:
-    """Sessions in file order. relative: nested times count from their marker."""
+    """Read sessions in file order. relative: nested times count from their marker. TraceError."""
     seen: dict[str, str] = {}
     ordinal = 0
     for line, text, where in documents(path):
@@ -88,7 +89,7 @@ def read_sessions(path: Path, relative: bool) -> Iterator[Session]:
 
 
 def documents(path: Path) -> Iterator[tuple[int, bytes, str]]:
-    """(line from 0, text, place) of every session: a whole `.json` file, or the lines of any other."""
+    """Yield (line from 0, text, place) per session: a whole `.json` file, or each line of any other file."""
     if path.suffix == ".json":
         yield 0, path.read_bytes(), str(path)
         return
@@ -99,7 +100,7 @@ def documents(path: Path) -> Iterator[tuple[int, bytes, str]]:
 
 
 def nested_times_are_relative(path: Path) -> bool:
-    """True if any nested request seems to start before its marker: then such times count from the marker."""
+    """Tell whether any nested request seems to start before its marker: such times count from the marker."""
     return any(_early_nested(_outline(text, where)[0]["requests"], where) for _, text, where in documents(path))
 
 
@@ -144,7 +145,7 @@ def _session(text: bytes, line: int, where: str, relative: bool, ordinal: int) -
 
 
 def _outline(text: bytes, where: str) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """The session without its block lists, whose numbers stand in their places; and where the lists are."""
+    """Return the session with a number in place of each block list, and where the lists are."""
     pieces, places, rest = [], [], 0
     while match := BLOCK_LIST.search(text, rest):
         end = text.find(b"]", match.end())
@@ -190,7 +191,7 @@ def _check_items(items: list[Any], where: str) -> None:
 
 
 def _flatten(items: list[dict[str, Any]], relative: bool) -> tuple[list[Row], int]:
-    """Requests in flat order, and the number of markers."""
+    """Return the requests in flat order, and the number of markers."""
     rows, markers = [], 0
     for outer, item in enumerate(items):
         found = list(_requests(item, 0.0, relative))
@@ -222,7 +223,7 @@ def _lengths(item: dict[str, Any], where: str) -> tuple[int, int]:
 
 
 def _times(item: dict[str, Any], base: float, where: str) -> tuple[float, float]:
-    """Start and end. A request without a usable `api_time` ends when it starts."""
+    """Return start and end in seconds. A request without a usable `api_time` ends when it starts."""
     start = base + _number(item, "t", where)
     duration = item.get("api_time")
     if duration is None or not math.isfinite(_number(item, "api_time", where)):
