@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
-"""Audit packaged solutions.
-
-Complete call, untouched inputs, eager call against prepared launch, integration notes.
-"""
+"""Audit packaged solutions: complete call, unchanged inputs, eager call against prepared launch, notes."""
 
 import argparse
 from pathlib import Path
@@ -11,8 +8,17 @@ from inference_kernels.cli import print_json, print_table, run_main
 from inference_kernels.judge import options as judge_cli
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    judge_cli.add_options(result)
+    result.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one per workload")
+    result.add_argument("--solution", metavar="NAME", help="this solution only")
+    result.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
+    return result
+
+
 def main() -> int:
-    options = parse()
+    options = parser().parse_args()
     from inference_kernels.core.definitions import load_definition
     from inference_kernels.core.solutions import find_solutions
     from inference_kernels.judge import audit, report
@@ -36,18 +42,9 @@ def main() -> int:
 
 
 def notes(records: list[dict]) -> list[str]:
-    """The integration notes of each solution (its module docstring), once."""
+    """List the integration notes of each solution (its module docstring), once."""
     found = {record["solution"]: record["audit"].get("notes") or "no module docstring" for record in records}
     return [f"\n{name}:\n{text}" for name, text in found.items()]
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    judge_cli.add_options(parser)
-    parser.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one a workload")
-    parser.add_argument("--solution", metavar="NAME", help="this solution only")
-    parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,25 @@ from inference_kernels.cli import print_json, print_table, run_main
 from inference_kernels.judge import options as judge_cli
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__)
+    judge_cli.add_options(result)
+    result.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one per workload")
+    result.add_argument("--resume", action="store_true", help="continue a report of this machine: skip what passed")
+    result.add_argument("--solution", metavar="NAME", help="this solution only")
+    result.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
+    result.add_argument(
+        "--compare-to",
+        choices=("reference", "capture"),
+        default="reference",
+        help="truth: the definition's reference (default), or the engine's saved outputs",
+    )
+    result.add_argument("--traces", type=Path, metavar="DIR", help="also append native Traces below this folder")
+    return result
+
+
 def main() -> int:
-    options = parse()
+    options = parser().parse_args()
     from inference_kernels.core.solutions import find_solutions
     from inference_kernels.judge import report
 
@@ -45,23 +62,6 @@ def run(options: argparse.Namespace, judge, solution: dict, skip: set) -> list[d
             judge_report.write_trace(options.traces, definition["op_type"], trace)
         records.append(record)
     return records
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    judge_cli.add_options(parser)
-    parser.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one a workload")
-    parser.add_argument("--resume", action="store_true", help="continue a report of this machine: skip what passed")
-    parser.add_argument("--solution", metavar="NAME", help="this solution only")
-    parser.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
-    parser.add_argument(
-        "--compare-to",
-        choices=("reference", "capture"),
-        default="reference",
-        help="truth: the definition's reference (default), or the engine's saved outputs",
-    )
-    parser.add_argument("--traces", type=Path, metavar="DIR", help="also append native Traces below this folder")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

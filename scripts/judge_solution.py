@@ -2,8 +2,8 @@
 """Judge one candidate against its task and the task's baseline.
 
 Exit code: 0 accepted (every workload passes every check), 1 rejected, 2 could not judge. The speedup is
-reported; it is not a condition: of launches the ratio of the medians, of eager calls the median of the ratios
-of two made in turn. With --validation-only no baseline is needed.
+reported; it is not a condition: of launches the ratio of the medians, of eager calls the median ratio of paired
+samples. With --validation-only no baseline is needed.
 """
 
 import argparse
@@ -15,8 +15,24 @@ from inference_kernels.judge import options as judge_cli
 COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
 
 
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("candidate", type=Path, help="a native Solution JSON, or a folder with main.py")
+    judge_cli.add_options(result)
+    result.add_argument("--task", metavar="NAME", help="definition that a folder solves")
+    result.add_argument("--baseline", metavar="NAME", help="compare with this solution instead of the task's baseline")
+    result.add_argument(
+        "--duels",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="whole comparisons, each in new processes, of which the mean counts (default: 1)",
+    )
+    return result
+
+
 def main() -> int:
-    options = parse()
+    options = parser().parse_args()
     from inference_kernels.core.definitions import load_definition
     from inference_kernels.judge.benchmark import benchmark
     from inference_kernels.judge.candidate import read_candidate
@@ -41,7 +57,7 @@ def main() -> int:
 
 
 def show(pairs: list, result: dict) -> None:
-    from inference_kernels.judge.duel import one_duel_says_little, speedup
+    from inference_kernels.judge.duel import single_duel_warning, speedup
     from inference_kernels.judge.report import number, troubles
 
     rows = []
@@ -66,25 +82,9 @@ def show(pairs: list, result: dict) -> None:
     mean, means = result["geometric_mean"], result["duels"]
     single = f"; single duels {number(min(means))} to {number(max(means))}" if len(means) > 1 else ""
     print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}{single}")
-    if len(means) == 1 and (why := one_duel_says_little(pairs)):
+    if len(means) == 1 and (why := single_duel_warning(pairs)):
         print(f"{why}: --duels N takes the mean of N pairs")
     print_json(result)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("candidate", type=Path, help="a native Solution JSON, or a folder with main.py")
-    judge_cli.add_options(parser)
-    parser.add_argument("--task", metavar="NAME", help="definition that a folder solves")
-    parser.add_argument("--baseline", metavar="NAME", help="compare with this solution instead of the task's baseline")
-    parser.add_argument(
-        "--duels",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="whole comparisons, each in new processes, of which the mean counts (default: 1)",
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_a_record_says_how_it_was_timed(judge):
 
 @pytest.mark.parametrize("timed", ["launch", "call"])
 def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path, timed):
-    """Eager calls of two processes, 50 of each on end, came to 1.4."""
+    """Eager calls of two processes, 50 consecutive ones of each, came to 1.4."""
     root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3, timed=timed)
     definition = load_definition(root, toy.NAME)
     one, other = (judge_toy.solution(judge_toy.HONEST, name) for name in ("one", "other"))

@@ -85,7 +85,7 @@ def test_a_bank_is_read_once_for_workloads_that_share_it(root, monkeypatch):
     for paths in ((first, second), (first,), (first,), (second,)):
         for path in paths:
             assert torch.equal(banks.load(path, "cpu"), load_tensor(path))
-        banks.turn()
+        banks.keep_latest()
     assert read == [first, second, second]
 
 
@@ -195,7 +195,7 @@ def test_both_sides_of_a_duel_see_the_same_values_in_the_same_order(tmp_path, mo
     assert left == right and len({str(orders) for *_, orders in left}) > 20
 
 
-def test_launches_are_timed_on_end_and_eager_calls_one_by_one():
+def test_launches_are_timed_consecutively_and_eager_calls_one_by_one():
     stages = list(judge_duel.timed_stages({"iters": 7, "trials": 2, "warmup": 9}))
     assert [what for what, _ in stages] == [
         "timed",
@@ -244,7 +244,7 @@ def test_eager_calls_of_both_sides_run_on_one_cpu(tmp_path, monkeypatch):
 
 
 def test_a_host_that_changes_its_pace_slows_both_sides(tmp_path, monkeypatch):
-    """Eager calls of two processes slow down together, by half, for tens of calls: 50 on end differ by 14 % here."""
+    """Eager calls of two processes slow down together, by half, for tens of calls: 50 consecutive differ by 14 %."""
     root = judge_toy.judge_root(tmp_path, (24,), iterations=50, trials=3)
     definition, sound = load_definition(root, toy.NAME), judge_toy.solution(judge_toy.HONEST, "sound")
     call, calls = timing.checked_call, []

@@ -1,4 +1,4 @@
-"""How the system treats a process, as the judge sees it."""
+"""The scheduling state of a process, as the judge sees it."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from inference_kernels.judge import scheduling
-from inference_kernels.judge.scheduling import SCHEDULING, changes, treatment
+from inference_kernels.judge.scheduling import SCHEDULING, changes, scheduling_state
 
 pytestmark = pytest.mark.no_torch
 
@@ -50,25 +50,27 @@ def sleeper():
     ],
 )
 def test_one_change_is_one_line(sleeper, change, said):
-    before = treatment(sleeper.pid)
-    assert not changes(before, treatment(sleeper.pid)) and len([key for key in before if "niceness" in key]) == 2
+    before = scheduling_state(sleeper.pid)
+    assert not changes(before, scheduling_state(sleeper.pid)) and len([key for key in before if "niceness" in key]) == 2
     change(sleeper.pid)
-    found = changes(before, treatment(sleeper.pid))
+    found = changes(before, scheduling_state(sleeper.pid))
     assert len(found) == 1 and said in found[0]
 
 
 def test_what_comes_and_goes_is_no_change(sleeper):
-    before = treatment(os.getpid())
+    before = scheduling_state(os.getpid())
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
-    during = treatment(os.getpid())
+    during = scheduling_state(os.getpid())
     done.set()
     thread.join()
-    assert len(during) > len(before) and not changes(before, during) and not changes(during, treatment(os.getpid()))
+    assert (
+        len(during) > len(before) and not changes(before, during) and not changes(during, scheduling_state(os.getpid()))
+    )
     sleeper.kill()
     sleeper.wait()
-    assert treatment(sleeper.pid) == {}
+    assert scheduling_state(sleeper.pid) == {}
 
 
 def test_a_system_that_does_not_tell_limits_still_tells_scheduling(monkeypatch):
@@ -76,4 +78,6 @@ def test_a_system_that_does_not_tell_limits_still_tells_scheduling(monkeypatch):
         raise PermissionError(1, "not permitted")
 
     monkeypatch.setattr(scheduling.resource, "prlimit", refused)
-    assert set(SCHEDULING) <= set(treatment(os.getpid())) and not any("limit" in key for key in treatment(os.getpid()))
+    assert set(SCHEDULING) <= set(scheduling_state(os.getpid())) and not any(
+        "limit" in key for key in scheduling_state(os.getpid())
+    )

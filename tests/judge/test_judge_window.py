@@ -1,4 +1,4 @@
-"""The window: tensors cross it byte for byte in pieces, and neither side can take it from the other."""
+"""The shared-memory buffer: tensors cross it byte for byte in pieces, and neither side can resize it."""
 
 import os
 
@@ -15,7 +15,7 @@ from inference_kernels.judge.window import ALIGNMENT, WINDOW_BYTES, Window, crea
 
 @pytest.fixture
 def sides():
-    """Judge's and worker's view of one window."""
+    """Judge's and worker's view of one buffer."""
     descriptor = create_window()
     yield Window(descriptor, "cpu"), Window(descriptor, "cpu")
     os.close(descriptor)

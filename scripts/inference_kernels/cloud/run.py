@@ -76,8 +76,7 @@ def retrieve_only(
 @contextmanager
 def exclusive(plan: CapturePlan, folder: Path, timeout: float, report: Report, gpus: bool = True) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    mounts = Path("/proc/mounts")
-    warning = network_warning(folder, mounts.read_text() if mounts.exists() else "")
+    warning = network_warning(folder)
     if warning:
         report(f"warning: {warning}")
     try:

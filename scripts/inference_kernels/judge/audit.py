@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from inference_kernels.core.types import Definition
 from inference_kernels.judge.bench import POISONS, Bench
 from inference_kernels.judge.benchmark import benchmark
 from inference_kernels.judge.checks import checked_call
 from inference_kernels.judge.judge import Judge, Subject
+from inference_kernels.judge.types import JudgeRecord, RawSolution
 
 COLUMNS = ["solution", "workload", "axes", "status", "prepare", "same bits", "call us", "launch us", "call / launch"]
 
 
-def audit(judge: Judge, definition: dict, solution: dict, only: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def audit(judge: Judge, definition: Definition, solution: RawSolution, only: tuple[str, ...]) -> Iterator[JudgeRecord]:
     """Yield the benchmark's record of each workload, with an `audit` object."""
     for record in benchmark(judge, definition, solution, only, look=_look):
         found = record.setdefault("audit", {})
@@ -22,7 +24,7 @@ def audit(judge: Judge, definition: dict, solution: dict, only: tuple[str, ...])
 
 
 @contextmanager
-def _look(subject: Subject, bench: Bench, record: dict[str, Any]) -> Iterator[None]:
+def _look(subject: Subject, bench: Bench, record: JudgeRecord) -> Iterator[None]:
     """Note style and module docstring before the checks, and compare launch and call after them."""
     text = bench.worker.ask("docstring", bench.limits.call)["text"]
     found = record["audit"] = subject.style | {"notes": text.strip()}
@@ -41,8 +43,8 @@ def same_bits(bench: Bench) -> bool:
     return results[0] == results[1]
 
 
-def table_row(record: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The benchmark's row, widened by what the audit found."""
+def table_row(record: JudgeRecord, row: dict[str, Any]) -> dict[str, Any]:
+    """Widen the benchmark's row by what the audit found."""
     found, timing = record["audit"], record["timing"]
     same = found.get("launch_equals_run")
     ratio = timing["call"]["median_us"] / timing["launch"]["median_us"] if len(timing) == 2 else None

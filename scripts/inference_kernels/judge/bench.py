@@ -116,11 +116,11 @@ class Bench:
             self.worker.answer(posted, self.limits.call)
 
     def _is_shared(self, number: int, name: str, value: Any) -> bool:
-        """Large tensors that no move touches (expert banks) exist once, at one address, for all sets."""
+        """Tell whether all sets share this input: large tensors that no move touches (expert banks) exist once."""
         return bool(number) and value is self.case.inputs[name] and nbytes(value) > LARGE_INPUT_BYTES
 
     def own_inputs(self, number: int) -> dict[str, "torch.Tensor"]:
-        """The tensors that the judge handed over for this set, as they must be now."""
+        """Return the tensors that the judge handed over for this set, as they must be now."""
         return {
             name: value
             for name, value in self.sets[number].inputs().items()
@@ -169,7 +169,7 @@ class Bench:
             self.sheet.seconds["first_calls"] += time.perf_counter() - begun
 
     def burst(self, mode: str, count: int) -> int:
-        """Nanoseconds on the judge's clock that `count` back-to-back calls or launches take, with the request."""
+        """Time `count` back-to-back calls or launches with the request, in nanoseconds of the judge's clock."""
         begun = time.perf_counter_ns()
         self.worker.ask("burst", self.limits.build, mode=mode, number=0, count=count)
         elapsed = time.perf_counter_ns() - begun
@@ -177,7 +177,7 @@ class Bench:
         return elapsed
 
     def outputs(self, number: int) -> dict[str, "torch.Tensor"]:
-        """The outputs of the set's last call as handed back, on the judge's device."""
+        """Take the outputs of the set's last call as the worker returns them, on the judge's device."""
         import torch
 
         found = {name: torch.empty_like(like) for name, like in self.case.expected.items()}
@@ -186,11 +186,11 @@ class Bench:
         return found
 
     def output_bytes(self, number: int) -> dict[str, bytes]:
-        """The raw outputs of the set's last call, by name."""
+        """Take the raw bytes of the outputs of the set's last call, by name."""
         return {name: bytes(raw_bytes(value)) for name, value in self.outputs(number).items()}
 
     def input_pieces(self, number: int, own: dict[str, "torch.Tensor"]) -> Iterator[tuple[str, int, "torch.Tensor"]]:
-        """(name, first byte, bytes) of the inputs of a set as they lie in the worker, in pieces, for those of `own`."""
+        """Yield pieces of the inputs `own` of a set as they are in the worker: (name, first byte, bytes)."""
         import torch
 
         for pieces in self._handed_back(number, "inputs", own):
@@ -200,7 +200,7 @@ class Bench:
                 yield name, start, found
 
     def _handed_back(self, number: int, what: str, forms: dict[str, "torch.Tensor"]) -> Iterator[list[Piece]]:
-        """Fillings of the shared-memory buffer with the outputs or inputs of these forms.
+        """Yield fillings of the shared-memory buffer with the outputs or inputs of these forms.
 
         Copy one before asking for the next, and before looking at it: the worker may change what lies there. Whoever
         stops half way leaves a request without its answer: the worker must be retired then.

@@ -4,23 +4,24 @@ import contextlib
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 from inference_kernels.core.tasks import Task
+from inference_kernels.core.types import Definition
 from inference_kernels.core.workloads import Available
 from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.candidate import text_hash
 from inference_kernels.judge.checks import finish, validate
 from inference_kernels.judge.judge import Judge, Subject
-from inference_kernels.judge.record import counted, fill_record, meanwhile, new_record
+from inference_kernels.judge.record import counted, fill_record, meanwhile, new_record, reject
 from inference_kernels.judge.timing import record_timing, time_modes, trial
+from inference_kernels.judge.types import JudgeRecord, RawSolution
 from inference_kernels.judge.verdicts import Rejected
 
 # What else is done around the checks and the timing of a workload: (solution, its bench, the record to add to).
-Look = Callable[[Subject, Bench, dict[str, Any]], AbstractContextManager[None]]
+Look = Callable[[Subject, Bench, JudgeRecord], AbstractContextManager[None]]
 
 
-def judge_workload(subject: Subject, item: Available, task: Task, look: Look | None = None) -> dict[str, Any]:
+def judge_workload(subject: Subject, item: Available, task: Task, look: Look | None = None) -> JudgeRecord:
     """Validate (and time) one solution on one workload. Never raises Rejected: the record says it all."""
     judge, seed = subject.judge, secrets.randbits(48)
     record, bench, floor = new_record(subject, item, task, seed), None, None
@@ -41,16 +42,17 @@ def judge_workload(subject: Subject, item: Available, task: Task, look: Look | N
                 finish(bench)
             record["clocks"]["after"] = after.result()
         except Rejected as error:
-            record |= {"status": error.status, "detail": error.detail}
+            reject(record, error)
             subject.retire()
     fill_record(record, bench, floor)
     return record
 
 
 def time_alone(bench: Bench, task: Task) -> None:
-    iterations, warmup, trials = (task.timing[key] for key in ("iters", "warmup", "trials"))
+    """Time both modes; of a launch that cannot be captured at least the eager calls, before it is Rejected."""
+    iterations, warmup = task.timing["iters"], task.timing["warmup"]
     try:
-        time_modes(bench, iterations, warmup, trials)
+        time_modes(bench, iterations, warmup, task.timing["trials"])
     except Rejected as error:
         if error.status == "not_capturable":
             bench.sheet.notes.append("eager call time only: the launch cannot be captured in a graph")
@@ -61,13 +63,16 @@ def time_alone(bench: Bench, task: Task) -> None:
 
 def benchmark(
     judge: Judge,
-    definition: dict,
-    solution: dict,
+    definition: Definition,
+    solution: RawSolution,
     only: tuple[str, ...],
     skip: Collection[tuple[str, str]] = (),
     look: Look | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Records of one solution on the workloads of its definition (`only` those, if any), without `skip`."""
+) -> Iterator[JudgeRecord]:
+    """Yield the records of one solution on the workloads of its definition.
+
+    only: UUIDs, all if empty; skip: (solution hash, workload hash) of report.finished_work.
+    """
     task = judge.task(definition["name"])
     subject = Subject(judge, definition, solution)
     try:

@@ -1,5 +1,6 @@
-"""Solutions: where they lie, how a candidate is read, what can be said against one without importing it."""
+"""Candidates: how one is read, and which of its faults show without importing it."""
 
+import hashlib
 import importlib.metadata
 import re
 from pathlib import Path
@@ -11,13 +12,18 @@ from inference_kernels.core.files import canonical_json, read_text
 from inference_kernels.core.native import check_native
 from inference_kernels.core.schema import parameter_count, unknown_keys
 from inference_kernels.core.solutions import FLAG, PYTHON_LANGUAGES, interface_errors, read_solution
+from inference_kernels.core.types import Definition
+from inference_kernels.judge.types import RawSolution
 from inference_kernels.judge.verdicts import CannotJudge, Rejected
 
 DEFAULT_ENTRY = "main.py::run"
 
 
-def read_candidate(path: Path, root: Path, task: str | None) -> dict[str, Any]:
-    """A candidate from a Solution JSON, or a folder with `main.py` (then `task` names its definition)."""
+def read_candidate(path: Path, root: Path, task: str | None) -> RawSolution:
+    """Read a candidate from a Solution JSON, or a folder with `main.py` (then `task` names its definition).
+
+    CannotJudge if it is neither, or not of `task`.
+    """
     if not path.is_dir():
         solution = read_solution(path)
         if task and solution.get("definition") != task:
@@ -45,11 +51,8 @@ def read_candidate(path: Path, root: Path, task: str | None) -> dict[str, Any]:
     return folder_solution(path, load_definition(root, task))
 
 
-def folder_solution(folder: Path, definition: dict) -> dict[str, Any]:
-    """A Solution object from a folder.
-
-    Whether it takes output buffers is read off the parameter count of `run`.
-    """
+def folder_solution(folder: Path, definition: Definition) -> RawSolution:
+    """Make a Solution of a folder; the parameter count of `run` tells whether it takes output buffers."""
     files = sorted(file for file in folder.rglob("*.py") if "__pycache__" not in file.parts)
     sources = [{"path": file.relative_to(folder).as_posix(), "content": read_text(file) or "#"} for file in files]
     count = parameter_count(read_text(folder / "main.py"), "run")
@@ -72,21 +75,17 @@ def folder_solution(folder: Path, definition: dict) -> dict[str, Any]:
     }
 
 
-def require_sound(solution: dict[str, Any], definition: dict) -> None:
-    """Rejected (build_error) for what needs no import.
-
-    Schema, flag, entry point, parameters, dependencies.
-    """
+def require_sound(solution: RawSolution, definition: Definition) -> None:
+    """Reject (build_error) for schema, entry point, parameters, style flag or dependencies: no import is needed."""
     try:
         check_native("solution", solution, str(solution.get("name")))
-        errors = unknown_keys("solution", solution, str(solution.get("name")))
+        faults = unknown_keys("solution", solution, str(solution.get("name")))
     except SchemaError as error:
-        errors = [error]
-    if errors:
-        raise Rejected("build_error", errors[0].line())
+        faults = [error]
+    faults = faults or interface_errors(solution, definition, solution["name"])
+    if faults:
+        raise Rejected("build_error", faults[0].line())
     spec = solution["spec"]
-    for error in interface_errors(solution, definition, solution["name"]):
-        raise Rejected("build_error", error.line())
     if spec["language"] in PYTHON_LANGUAGES:
         _require_dependencies(spec.get("dependencies", []))
 
@@ -101,6 +100,5 @@ def _require_dependencies(dependencies: list[str]) -> None:
 
 
 def text_hash(value: Any) -> str:
-    import hashlib
-
+    """Hash a JSON value: SHA-256 of its canonical text."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """One workload as the judge holds it: captured inputs, expected outputs, and arrangements of both.
 
-Nothing of this is ever sent to a worker except the bytes of inputs.
+Of all this a worker is sent nothing but the bytes of inputs.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from inference_kernels.core.records import read_captures
 from inference_kernels.core.replay import load_inputs, reference_outputs
 from inference_kernels.core.tasks import Task
 from inference_kernels.core.tensors import load_tensor
+from inference_kernels.core.types import Definition, Workload
+from inference_kernels.core.workloads import Available
 from inference_kernels.judge.rearrange import DrawnMove, Move, draw_move, moves_of
 from inference_kernels.judge.verdicts import Rejected
 
@@ -28,14 +30,14 @@ TOUCH_LIMIT = 2**29
 
 @dataclass
 class JudgedCase:
-    """definition, workload, task; `inputs` and `expected` by name on the judge's own device.
+    """One workload to judge; `inputs` and `expected` by name on the judge's own device.
 
     seed: of every choice and permutation. Two solutions judged with the same case see the same values in the same
-    order, so that a kernel whose time depends on them is compared with itself fairly.
+    order: the time of a kernel may depend on them. recomputable: the reference may be run again.
     """
 
-    definition: dict
-    workload: dict
+    definition: Definition
+    workload: Workload
     task: Task
     inputs: dict[str, Any]
     expected: dict[str, "torch.Tensor"]
@@ -53,7 +55,7 @@ class JudgedCase:
         return {name: value for name, value in self.inputs.items() if hasattr(value, "shape")}
 
     def output_specs(self) -> dict[str, dict[str, Any]]:
-        """What a worker must know of the outputs: shape, dtype, bytes."""
+        """Say what a worker must know of each output: shape, dtype, bytes."""
         return {
             name: {
                 "shape": list(resolve_shape(spec, self.axes)),
@@ -67,7 +69,7 @@ class JudgedCase:
         return sum(map(nbytes, self.expected.values()))
 
     def usable_moves(self, after_prepare: bool) -> list[Move]:
-        """Moves that touch no oversized tensor and, if asked, activations only."""
+        """List the moves that touch no oversized tensor and, if asked, activations only."""
         return [
             move
             for move in self.moves
@@ -171,8 +173,8 @@ def nbytes(tensor: "torch.Tensor") -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def run_reference(definition: dict, workload: dict, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
-    """The reference's outputs as ordinary tensors; Rejected (no_reference) if it fails or is not finite."""
+def run_reference(definition: Definition, workload: Workload, inputs: dict[str, Any]) -> dict[str, "torch.Tensor"]:
+    """Run the reference; Rejected (no_reference) if it fails or an output is not finite."""
     try:
         outputs = reference_outputs(definition, workload, inputs)
     except DatasetError as error:
@@ -187,7 +189,7 @@ def run_reference(definition: dict, workload: dict, inputs: dict[str, Any]) -> d
 
 
 class LargeTensors:
-    """Expert banks of the workload loaded last: the next one of its definition mostly reads the same."""
+    """A cache of the expert banks of the last workload: the next one of its definition mostly reads the same."""
 
     def __init__(self) -> None:
         self.last: dict[Path, torch.Tensor] = {}
@@ -201,15 +203,22 @@ class LargeTensors:
             self.now[path] = tensor
         return tensor
 
-    def turn(self) -> None:
-        """Keep what was loaded since the last turn, and nothing older."""
+    def keep_latest(self) -> None:
+        """Keep what was loaded since the last call of this, and nothing older."""
         self.last, self.now = self.now, {}
 
 
 def load_case(
-    root: Path, definition: dict, item: Any, task: Task, device: str, seed: int, against: str, banks: LargeTensors
+    root: Path,
+    definition: Definition,
+    item: Available,
+    task: Task,
+    device: str,
+    seed: int,
+    against: str,
+    banks: LargeTensors,
 ) -> JudgedCase:
-    """Inputs, expected outputs and moves of an available workload (available.Available).
+    """Load inputs, expected outputs and moves of a workload; Rejected (not_materialised) if a tensor is not here.
 
     against: `reference` or `capture` (the engine's saved outputs; then nothing can be recomputed).
     """
@@ -221,7 +230,7 @@ def load_case(
     if item.missing:
         raise Rejected("not_materialised", item.missing)
     inputs = load_inputs(definition, workload, resolve, device, banks.load)
-    banks.turn()
+    banks.keep_latest()
     expected = (
         run_reference(definition, workload, inputs)
         if against == "reference"
@@ -241,8 +250,9 @@ def load_case(
 
 
 def saved_outputs(
-    root: Path, definition: dict, item: Any, resolve: Callable[[str], Path], device: str
+    root: Path, definition: Definition, item: Available, resolve: Callable[[str], Path], device: str
 ) -> dict[str, "torch.Tensor"]:
+    """Load the engine's outputs of a workload; Rejected (not_materialised) if none were saved."""
     records = [record for record in read_captures(root) if record["workload"] == item.uuid and record["outputs"]]
     if not records:
         raise Rejected("not_materialised", "no saved engine outputs for this workload")

@@ -53,7 +53,7 @@ def finish(bench: Bench) -> None:
 
 
 def checked_call(bench: Bench, mode: str, count: int = 1) -> list[float]:
-    """Make calls of the set made ready; nanoseconds of each. The time of late work is noted for require_no_tails."""
+    """Make calls of the set made ready and return nanoseconds of each; note late work for require_no_tails."""
     answer = bench.go(mode, count)
     require_times(answer, count)
     spent = answer.wall_ns if answer.first else sum(answer.ns)
@@ -64,7 +64,7 @@ def checked_call(bench: Bench, mode: str, count: int = 1) -> list[float]:
 
 
 def require_times(answer: Answer, count: int) -> None:
-    """bad_samples unless there is a number for each call; timer_disagrees if the sum exceeds the judge's clock."""
+    """Reject a missing number (bad_samples), and a sum beyond the judge's clock (timer_disagrees)."""
     for times in (answer.ns, answer.tail_ns):
         if not isinstance(times, list) or len(times) != count or not {type(value) for value in times} <= {int, float}:
             raise Rejected("bad_samples", f"{times!r:.100} for {count} calls")
@@ -73,7 +73,7 @@ def require_times(answer: Answer, count: int) -> None:
 
 
 def require_no_tails(bench: Bench) -> None:
-    """leftover if work went on after too many of the calls since this was asked last."""
+    """Reject (leftover) if work went on after too many of the calls since the last check."""
     calls, late = len(bench.tails), sorted(filter(None, bench.tails))
     bench.tails = []
     if len(late) >= max(LATE_AT_LEAST, LATE_SHARE * calls):
@@ -174,7 +174,7 @@ def _numeric_failure(bench: Bench, number: int, mode: str) -> Rejected | None:
 
 
 def require_inputs(bench: Bench, number: int, everything: bool = False) -> None:
-    """input_modified unless the set's inputs are byte for byte what the judge handed over (and moved).
+    """Reject (input_modified) unless the set's inputs are byte for byte what the judge handed over and moved.
 
     Large ones (LARGE_INPUT_BYTES) are compared only where `everything` is asked for.
     """
@@ -194,7 +194,7 @@ def require_inputs(bench: Bench, number: int, everything: bool = False) -> None:
 
 
 def require_clean(bench: Bench) -> None:
-    """tampered unless the measuring machinery is as it was; leftover if anything that the solution started runs."""
+    """Reject changed measuring machinery (tampered), and processes of the solution that still run (leftover)."""
     bench.worker.ask("check", bench.limits.call)
     if found := bench.worker.rescheduled():
         raise Rejected("tampered", f"another scheduling state: {found}")

@@ -1,4 +1,4 @@
-"""A candidate against its task's baseline: both validated, then timed in turns (ABBA), and the speedups."""
+"""A candidate against its task's baseline: both validated, then timed interleaved (ABBA), and the speedups."""
 
 import secrets
 from collections.abc import Iterator
@@ -9,24 +9,28 @@ from typing import Any
 
 from inference_kernels.core.solutions import read_solution, solution_files
 from inference_kernels.core.tasks import Task
+from inference_kernels.core.types import Definition, TaskTiming
 from inference_kernels.core.workloads import Available
+from inference_kernels.judge.bench import Bench
+from inference_kernels.judge.case import JudgedCase
 from inference_kernels.judge.checks import finish, validate
 from inference_kernels.judge.judge import Judge, Subject
 from inference_kernels.judge.process import any_cpu
-from inference_kernels.judge.record import counted, fill_record, new_record
+from inference_kernels.judge.record import counted, fill_record, new_record, reject
 from inference_kernels.judge.stats import geometric_mean, median_ratio
 from inference_kernels.judge.timing import MODES, Trial, prepare, record_timing
+from inference_kernels.judge.types import JudgeRecord, Pair, RawSolution, Verdict
 from inference_kernels.judge.verdicts import STATUSES, CannotJudge, Rejected
 
 # Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
 SHORT_US = 30
-# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): the sides take
-# turns at each call and share a CPU, another one after so many.
+# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): calls of both
+# sides are interleaved one by one and share a CPU, another one after so many.
 CALLS_ON_A_CPU = 5
 
 
-def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any]:
-    """The task's baseline, or another solution by name; CannotJudge if it is not in the repository."""
+def find_baseline(root: Path, task: Task, override: str | None) -> RawSolution:
+    """Find the task's baseline, or another solution by name; CannotJudge if it is not in the repository."""
     name = override or task.baseline
     for path in solution_files(root):
         solution = read_solution(path)
@@ -41,11 +45,16 @@ def find_baseline(root: Path, task: Task, override: str | None) -> dict[str, Any
 
 
 def duel(
-    judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...], first: int = 1
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """(candidate's record, baseline's record) of every workload. A baseline that fails is CannotJudge.
+    judge: Judge,
+    definition: Definition,
+    candidate: RawSolution,
+    baseline: RawSolution,
+    only: tuple[str, ...],
+    first: int = 1,
+) -> Iterator[Pair]:
+    """Yield the pair of records of every workload; CannotJudge for a baseline that fails.
 
-    first: who goes first until the last stage, 0 the candidate, 1 the baseline.
+    first: the side that begins each stage but the last, 0 the candidate, 1 the baseline.
     """
     task = judge.task(definition["name"])
     subjects = [Subject(judge, definition, solution) for solution in (candidate, baseline)]
@@ -57,20 +66,19 @@ def duel(
             subject.retire()
 
 
-def _one_workload(
-    judge: Judge, subjects: list[Subject], item: Available, task: Task, first: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _one_workload(judge: Judge, subjects: list[Subject], item: Available, task: Task, first: int) -> Pair:
     seed = secrets.randbits(48)
-    records = [
-        new_record(subject, item, task, seed) | {"went_first": side == first} for side, subject in enumerate(subjects)
-    ]
+    records = [new_record(subject, item, task, seed) for subject in subjects]
+    for side, record in enumerate(records):
+        record["went_first"] = side == first
     try:
         case = judge.load(subjects[0].definition, item, task, seed)
     except Rejected as error:
         for record in records:
-            record |= {"status": error.status, "detail": error.detail}
+            reject(record, error)
         return records[0], records[1]
-    floor, benches, before = judge.floor(case), [None, None], judge.state()
+    floor, before = judge.floor(case), judge.state()
+    benches: list[Bench | None] = [None, None]
     trials: dict[str, list[list[Trial]]] = {mode: [[], []] for mode in MODES}
     try:
         for stage in _stages(task, judge.options.validation_only):
@@ -83,22 +91,22 @@ def _one_workload(
                 ):
                     _run_stage(stage, side, subjects, benches, case, trials, task)
     except _SideFailed as failure:
-        error, side = failure.error, failure.side
-        records[side] |= {"status": error.status, "detail": error.detail}
+        side = failure.side
+        reject(records[side], failure.error)
         subjects[side].retire()
         if side == 1:
             if first == 0:
-                # A candidate that goes first may leave the baseline no memory, or no peace: now the baseline does.
+                # A candidate run first may exhaust memory or slow the baseline; run the baseline first instead.
                 subjects[0].retire()
                 return _one_workload(judge, subjects, item, task, 1)
             raise CannotJudge(
                 expected=f"a baseline that passes {item.uuid}",
-                found=str(error),
+                found=str(failure.error),
                 where=subjects[1].name,
                 remedy="repair it, or name another with --baseline",
-            ) from error
+            ) from failure.error
         if benches[1] is None:
-            records[1] |= {"status": "not_reached", "detail": "the candidate failed first"}
+            reject(records[1], Rejected("not_reached", "the candidate failed first"))
     clocks = {"before": before, "after": judge.state()}
     for record, bench in zip(records, benches):
         fill_record(record, bench, floor)
@@ -107,8 +115,10 @@ def _one_workload(
 
 
 def _order(stage: tuple[str, Any], first: int) -> tuple[int, int]:
-    """The sides of a stage in turn: `first` begins. Timed runs go ABBA: a steady drift of the clocks cancels out. At
-    the end the candidate is the first to be looked at, because what it left running is not the baseline's.
+    """Order the sides of a stage: `first` begins.
+
+    Timed runs go ABBA: a steady drift of the clocks cancels out. In the last stage the candidate begins, because what
+    it left running is not the baseline's.
     """
     begins = 0 if stage[0] == "finish" else first
     if stage[0] == "timed" and stage[1].number % 2:
@@ -124,10 +134,10 @@ class _SideFailed(Exception):
 
 @contextmanager
 def _turn_of(subject: Subject, side: int) -> Iterator[None]:
-    """Around a stage. A baseline must find itself as it was left: it may not be slowed down behind its back."""
+    """Run a stage of one side; the candidate failed if the baseline's scheduling state changed since its last stage."""
     if side == 1 and (found := subject.disturbed()):
         subject.retire()
-        raise _SideFailed(0, Rejected("tampered", f"changed how the system treats the baseline's worker: {found}"))
+        raise _SideFailed(0, Rejected("tampered", f"changed the scheduling state of the baseline's worker: {found}"))
     yield
     if side == 1:
         subject.worker().leave()
@@ -135,7 +145,7 @@ def _turn_of(subject: Subject, side: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Run:
-    """Timed calls of one side on end. number: among those of its mode; opens: a trial begins."""
+    """Consecutive timed calls of one side. number: among those of its mode; opens: a trial begins."""
 
     mode: str
     number: int
@@ -144,8 +154,8 @@ class Run:
     warmup: int
 
 
-def timed_stages(timing: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A task's trials: the launches of each on end, then its eager calls one by one, on one CPU for both sides."""
+def timed_stages(timing: TaskTiming) -> Iterator[tuple[str, Any]]:
+    """Yield the stages of a task's trials: consecutive launches, then eager calls one by one on a CPU of both sides."""
     iterations = timing["iters"]
     for trial in range(timing["trials"]):
         yield "timed", Run("launch", trial, True, iterations, 1 if trial else timing["warmup"])
@@ -176,8 +186,8 @@ def _run_stage(
     stage: tuple[str, Any],
     side: int,
     subjects: list[Subject],
-    benches: list,
-    case: Any,
+    benches: list[Any],
+    case: JudgedCase,
     trials: dict[str, list[list[Trial]]],
     task: Task,
 ) -> None:
@@ -209,25 +219,30 @@ def _run_stage(
 
 
 def duels(
-    judge: Judge, definition: dict, candidate: dict, baseline: dict, only: tuple[str, ...], count: int
-) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The pairs of `count` duels, each in new processes; the first that rejects the candidate is the last.
+    judge: Judge,
+    definition: Definition,
+    candidate: RawSolution,
+    baseline: RawSolution,
+    only: tuple[str, ...],
+    count: int,
+) -> list[Pair]:
+    """Return the pairs of `count` duels, each in new processes; one that rejects the candidate is the last.
 
-    A kernel is up to some percent faster or slower in one process than in another, for as long as it lives, and that
-    depends on who loaded and allocated what first (docs/judge.md): the sides take turns in going first, and who begins
-    is left to chance.
+    A kernel is up to some percent faster or slower in one process than in another, for as long as the process lives,
+    and that depends on who loaded and allocated what first (docs/judge.md): the sides alternate in going first, and
+    who begins is random.
     """
-    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    chance = secrets.randbelow(2)
+    pairs: list[Pair] = []
+    begins = secrets.randbelow(2)
     for number in range(count):
-        pairs += duel(judge, definition, candidate, baseline, only, (chance + number) % 2)
+        pairs += duel(judge, definition, candidate, baseline, only, (begins + number) % 2)
         if not verdict(pairs)["accepted"]:
             break
     return pairs
 
 
-def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
-    """accepted (every judged workload passes each time, and there is one), speedups by workload and group, mean.
+def verdict(pairs: list[Pair]) -> Verdict:
+    """Decide over all pairs: accepted if a workload was judged and every judged one passed each time.
 
     The speedup of a workload is the geometric mean over its duels; `duels` has the mean over workloads of each duel.
     """
@@ -249,15 +264,15 @@ def verdict(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
             for one, _ in judged
             if one["status"] != "pass"
         ],
-        "duels": [geometric_mean(values) for values in zip(*ratios.values())],
+        "duels": [geometric_mean(list(values)) for values in zip(*ratios.values())],
         "speedups": speedups,
         "groups": {label: geometric_mean(values) for label, values in groups.items()},
         "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None,
     }
 
 
-def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
-    """Why not to trust a single duel on some workload: what both sides took there on a GPU. Empty if there is none."""
+def single_duel_warning(pairs: list[Pair]) -> str:
+    """Say why a single duel cannot resolve the difference of times on a GPU; empty if it can."""
     timed = [
         (one, other) for one, other in pairs if speedup(one, other) and one["environment"]["timer"] == "cuda_events"
     ]
@@ -268,11 +283,11 @@ def one_duel_says_little(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> 
     return ""
 
 
-def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
-    """How many times faster the candidate's record is than the baseline's, None if that was not measured.
+def speedup(one: JudgeRecord, other: JudgeRecord) -> float | None:
+    """Compute how many times faster the candidate's record is than the baseline's; None if that was not measured.
 
-    Of launches the ratio of the medians. Of eager calls the median of the ratios of two made in turn, at one pace of
-    the host: of a solution and itself it is closer to 1 (docs/judge.md).
+    Launches: the ratio of the medians. Eager calls: the median ratio of paired samples, which share the host's pace;
+    for a solution and itself it is closer to 1 (docs/judge.md).
     """
     if one["status"] != "pass" or not one["timing"] or not other.get("timing"):
         return None
@@ -282,5 +297,5 @@ def speedup(one: dict[str, Any], other: dict[str, Any]) -> float | None:
     return median_ratio(theirs, own)
 
 
-def _median(record: dict[str, Any]) -> float:
+def _median(record: JudgeRecord) -> float:
     return record["timing"][record["timed"]]["median_us"]

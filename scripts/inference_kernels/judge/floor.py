@@ -1,7 +1,7 @@
 """The least time a call can take: bytes that must move and operations that must be done, over measured peaks.
 
-Every count is a lower bound. Of caches and expert banks the parts count that the call's own indices name, each once;
-outputs may stay in L2, so only what exceeds it counts.
+Every count is a lower bound. Of caches and expert banks only the parts count that the call's own indices name, each
+once; of outputs only what exceeds L2, where the rest may stay.
 """
 
 import math
@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from inference_kernels.core.definitions import tensor_inputs
 from inference_kernels.core.errors import SchemaError
 from inference_kernels.core.files import read_json, write_json
 from inference_kernels.core.types import Definition
+from inference_kernels.judge.types import FloorRecord
 
 if TYPE_CHECKING:
     import torch
@@ -58,12 +59,12 @@ def _unique(values: Any) -> int:
 
 
 def _row_bytes(tensor: Any, leading: int = 1) -> int:
-    """Bytes of one entry along the first `leading` axes."""
+    """Count the bytes of one entry along the first `leading` axes."""
     return tensor.element_size() * math.prod(tensor.shape[leading:])
 
 
 def _scanned(indices: Any, length: Any) -> Any:
-    """The indices of all slots that are scanned and not empty."""
+    """Select the indices of all slots that are scanned and not empty."""
     import torch
 
     slots = torch.arange(indices.shape[-1], device=indices.device)
@@ -79,7 +80,7 @@ def _read_latents(n: Names) -> int:
 
 
 def _read_pages(n: Names) -> int:
-    """Payloads alone: one byte a number in FP8, half a byte in FP4."""
+    """Count payloads alone: one byte per number in FP8, half a byte in FP4."""
     return (
         _unique(_scanned(n["indices8"], n["length8"])) * n["D"]
         + _unique(_scanned(n["indices4"], n["length4"])) * n["D"] // 2
@@ -87,14 +88,14 @@ def _read_pages(n: Names) -> int:
 
 
 def _read_blocks(n: Names) -> int:
-    """Keys and values of the selected blocks; the tokens of incomplete blocks come on top."""
+    """Count keys and values of the selected blocks; the tokens of incomplete blocks come on top."""
     listed = n["block_ids"] >= 0
     place = n["query_seq"].long()[:, None] * 2**32 + n["block_ids"].long()
     return _unique(place[listed]) * 4 * (_row_bytes(n["k_cache"], 2) + _row_bytes(n["v_cache"], 2))
 
 
 def _read_index_keys(n: Names) -> int:
-    """Of each sequence the keys that its last row sees."""
+    """Count the keys that the last row of each sequence sees."""
     import torch
 
     seen = torch.zeros(int(n["query_seq"].max()) + 1, dtype=torch.int64, device=n["query_seq"].device)
@@ -154,14 +155,14 @@ def bound_of(definition: Definition) -> Bound:
 
 @dataclass(frozen=True)
 class Floor:
-    """bytes and operations that the call cannot avoid, and the time that they take at the device's peaks."""
+    """Bytes and operations that a call cannot avoid, and the time they take at the device's peaks."""
 
     bytes: int
     operations: float
     microseconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_json(self) -> FloorRecord:
+        return cast(FloorRecord, asdict(self))
 
 
 def floor_of(
@@ -183,15 +184,16 @@ def floor_of(
 
 
 COPY_BYTES, MATRIX, REPEATS = 2**31, 8192, 8
-
-
 # FP8 tensor cores run at twice the BF16 rate on every GPU that has them; block-scaled FP4 weights cannot beat
 # that while the activations are FP8.
 FP8_FACTOR = 2.0
 
 
 def peaks_of(device: str, uuid: str, folder: Path) -> dict[str, float]:
-    """bytes_per_second, bf16_flops, fp8_flops of the visible GPU; generous constants on the host."""
+    """Read the peaks of the visible GPU, or measure and keep them; generous constants on the host.
+
+    Keys: bytes_per_second, bf16_flops, fp8_flops.
+    """
     if device == "cpu":
         return HOST_PEAKS
     path = folder / f"{uuid}.json"
@@ -201,10 +203,7 @@ def peaks_of(device: str, uuid: str, folder: Path) -> dict[str, float]:
 
 
 def measure() -> dict[str, float]:
-    """A large device-to-device copy (bytes read plus written) and a large BF16 product.
-
-    The best of several.
-    """
+    """Time a large device-to-device copy (bytes read plus written) and a large BF16 product; the best of several."""
     import torch
 
     copy_seconds = _copy_seconds()

@@ -1,7 +1,4 @@
-"""GPUs by UUID, end to end.
-
-Nvidia-smi's order and CUDA's differ, so no index is ever used. Standard library only.
-"""
+"""GPUs by UUID only: the indices of nvidia-smi and of CUDA may differ. Standard library only."""
 
 import re
 import subprocess
@@ -34,7 +31,7 @@ class Gpu:
 
 
 def nvidia_smi(*arguments: str) -> str:
-    """Output of nvidia-smi; CannotJudge if there is none or it fails."""
+    """Run nvidia-smi and return its output; CannotJudge if it is absent or fails."""
     try:
         done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -55,8 +52,9 @@ def nvidia_smi(*arguments: str) -> str:
 
 
 def parse_listing(text: str) -> list[Gpu]:
-    """GPUs and MIG instances of `nvidia-smi -L`, sorted by UUID."""
-    found, card = [], None
+    """Parse the GPUs and MIG instances of `nvidia-smi -L`, sorted by UUID."""
+    found: list[Gpu] = []
+    card: Gpu | None = None
     for line in text.splitlines():
         if match := GPU_LINE.match(line):
             card = Gpu(match[2], match[2], match[1])
@@ -67,7 +65,7 @@ def parse_listing(text: str) -> list[Gpu]:
 
 
 def resolve(prefix: str, listing: str) -> Gpu:
-    """The one GPU or MIG instance whose UUID starts with `prefix`."""
+    """Find the only GPU or MIG instance whose UUID starts with `prefix`; CannotJudge if there is not exactly one."""
     every = parse_listing(listing)
     matches = [gpu for gpu in every if gpu.uuid.lower().startswith(prefix.lower())]
     if len(matches) == 1 and prefix:
@@ -82,7 +80,7 @@ def resolve(prefix: str, listing: str) -> Gpu:
 
 
 def gpu_state(gpu: Gpu) -> dict[str, Any]:
-    """Clocks, power and throttle reasons as they are; they are recorded and never changed."""
+    """Read clocks, power and throttle reasons; they are recorded and never changed."""
     text = nvidia_smi(f"--id={gpu.physical}", f"--query-gpu={','.join(STATE_FIELDS)}", "--format=csv,noheader")
     return dict(zip(STATE_FIELDS, (value.strip() for value in text.strip().split(","))))
 
@@ -92,6 +90,6 @@ def driver_version(gpu: Gpu) -> str:
 
 
 def same_uuid(one: str, other: str) -> bool:
-    """CUDA reports a UUID with or without its prefix."""
+    """Compare two UUIDs; CUDA reports one with or without its prefix."""
     plain = [text.lower().removeprefix("gpu-").removeprefix("mig-") for text in (one, other)]
     return plain[0] == plain[1]

@@ -1,4 +1,4 @@
-"""The judge at work: one fork server, one worker a solution, one record a (solution, workload)."""
+"""The judge at work: one fork server, one worker per solution, one record per solution and workload."""
 
 import contextlib
 import os
@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.core.files import read_text
 from inference_kernels.core.tasks import Task, read_task
+from inference_kernels.core.types import Definition
 from inference_kernels.core.workloads import Available, available_workloads, data_classes
 from inference_kernels.judge.bench import Bench, Limits
 from inference_kernels.judge.candidate import require_sound
@@ -18,6 +18,7 @@ from inference_kernels.judge.case import JudgedCase, LargeTensors, load_case
 from inference_kernels.judge.floor import Floor, floor_of, peaks_of
 from inference_kernels.judge.gpu import Gpu, driver_version, gpu_state, same_uuid
 from inference_kernels.judge.process import ForkServer, WorkerProcess
+from inference_kernels.judge.types import RawSolution
 from inference_kernels.judge.verdicts import CannotJudge, Rejected
 
 PACKAGES = ("torch", "triton", "flashinfer-bench", "flashinfer-python", "sglang", "tilelang", "natten")
@@ -26,10 +27,7 @@ CALIBRATION_CALLS = 20
 
 @dataclass
 class JudgeOptions:
-    """How to judge.
-
-    Device: cpu or cuda. against: reference or capture. memory_gib: host memory of a worker.
-    """
+    """How to judge. device: cpu or cuda; against: reference or capture; memory_gib: host memory of a worker."""
 
     root: Path
     device: str = "cpu"
@@ -104,17 +102,17 @@ class Judge:
         return self.server.spawn(int(self.options.memory_gib * 2**30))
 
     def state(self) -> dict[str, Any]:
-        """Load of the host over the last minute (a busy host scatters times), and the GPU's clocks and power."""
+        """Note the load of the host in the last minute (a busy host scatters times), and the GPU's clocks and power."""
         gpu = gpu_state(self.options.gpu) if self.options.gpu else {}
         return {"host_load": round(os.getloadavg()[0], 2)} | gpu
 
-    def workloads(self, definition: dict, only: tuple[str, ...]) -> list[Available]:
+    def workloads(self, definition: Definition, only: tuple[str, ...]) -> list[Available]:
         return available_workloads(self.root, definition, self.classes, only)
 
     def task(self, name: str) -> Task:
         return read_task(self.root, name)
 
-    def load(self, definition: dict, item: Available, task: Task, seed: int) -> JudgedCase:
+    def load(self, definition: Definition, item: Available, task: Task, seed: int) -> JudgedCase:
         case = load_case(self.root, definition, item, task, self.options.device, seed, self.options.against, self.banks)
         if self.options.device == "cuda":
             import torch
@@ -134,12 +132,9 @@ class Judge:
 
 
 class Subject:
-    """A solution and its worker.
+    """A solution and its worker. One that saw a failure must be retired: CUDA errors or its state may spoil it."""
 
-    A worker that saw a failure is replaced: it may be spoiled (CUDA errors, state).
-    """
-
-    def __init__(self, judge: Judge, definition: dict, solution: dict):
+    def __init__(self, judge: Judge, definition: Definition, solution: RawSolution):
         self.judge, self.definition, self.solution = judge, definition, solution
         self.style: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
@@ -149,7 +144,7 @@ class Subject:
         return str(self.solution.get("name"))
 
     def worker(self) -> WorkerProcess:
-        """The built worker; Rejected (build_error, crashed, timeout ...) if it cannot be had."""
+        """Start and build the worker unless it runs; Rejected (build_error, crashed, timeout ...) if that fails."""
         if self._worker is None:
             require_sound(self.solution, self.definition)
             self._worker = self.judge.spawn()
@@ -163,7 +158,7 @@ class Subject:
         return self._worker
 
     def disturbed(self) -> str:
-        """What somebody changed about its worker since that was left; empty if nothing, or if there is none."""
+        """Say what changed in the scheduling state of its worker since its last stage; empty if nothing did."""
         return self._worker.disturbed() if self._worker else ""
 
     def retire(self) -> None:
@@ -174,7 +169,3 @@ class Subject:
     def bench(self, case: JudgedCase) -> Bench:
         judge = self.judge
         return Bench(self.worker(), case, judge.options.limits, judge.overhead_ns)
-
-
-def read_mounts() -> str:
-    return read_text(Path("/proc/mounts")) if os.path.exists("/proc/mounts") else ""

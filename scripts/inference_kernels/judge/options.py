@@ -1,18 +1,24 @@
-"""JudgeOptions that the three judging commands share, and the context in which they judge."""
+"""Options that the three judging commands share, and the context manager in which they judge."""
 
 import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inference_kernels.core.layout import REPOSITORY
 from inference_kernels.judge.verdicts import CannotJudge
+
+if TYPE_CHECKING:
+    from inference_kernels.core.tasks import Task
+    from inference_kernels.judge.judge import Judge
 
 HOST_NOTICE = "note: --gpu cpu times with the host clock; never compare its figures with GPU ones"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every judging command."""
     parser.add_argument("--root", type=Path, default=REPOSITORY, help="dataset root (default: this repository)")
     parser.add_argument(
         "--gpu",
@@ -51,12 +57,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def judging(options: argparse.Namespace, against: str = "reference") -> Iterator["object"]:
-    """A running Judge on the chosen device, holding the GPU's lock."""
+def judging(options: argparse.Namespace, against: str = "reference") -> Iterator["Judge"]:
+    """Run a Judge on the chosen device, and hold the GPU's lock meanwhile."""
     from inference_kernels.core.locks import locked, network_warning
     from inference_kernels.judge.bench import Limits
     from inference_kernels.judge.gpu import nvidia_smi, resolve
-    from inference_kernels.judge.judge import Judge, JudgeOptions, read_mounts
+    from inference_kernels.judge.judge import Judge, JudgeOptions
 
     chosen = JudgeOptions(
         options.root,
@@ -77,7 +83,7 @@ def judging(options: argparse.Namespace, against: str = "reference") -> Iterator
                     remedy="name the folder that all users of this machine's GPUs share",
                 )
             chosen.device, chosen.gpu = "cuda", resolve(options.gpu, nvidia_smi("-L"))
-            warning = network_warning(options.lock_directory, read_mounts())
+            warning = network_warning(options.lock_directory)
             if warning:
                 sys.stderr.write(f"warning: {warning}\n")
             stack.enter_context(locked(options.lock_directory, [chosen.gpu.physical], options.lock_timeout))
@@ -86,17 +92,14 @@ def judging(options: argparse.Namespace, against: str = "reference") -> Iterator
 
 
 def _see_only(uuid: str) -> None:
-    """The judge's own CUDA context (references, comparison) goes to the same card.
-
-    Set before torch starts CUDA.
-    """
+    """Put the judge's own CUDA context (references, comparison) on the same card, before torch starts CUDA."""
     import os
 
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
 
 
-def chosen_workloads(task: object, dev: bool) -> tuple[str, ...]:
-    """UUIDs to judge; empty means all. CannotJudge for --dev where the task has no dev list."""
+def chosen_workloads(task: "Task", dev: bool) -> tuple[str, ...]:
+    """List the UUIDs to judge, none for all; CannotJudge for --dev where the task has no dev list."""
     if dev and not task.dev:
         raise CannotJudge(
             expected="a dev list in the task",

@@ -1,4 +1,4 @@
-"""Worker processes as the judge sees them: start, ask, watch memory and time, end, explain the end."""
+"""Worker processes as the judge sees them: start, ask, limit memory and time, end, explain the end."""
 
 import contextlib
 import os
@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from inference_kernels.core.errors import EnvironmentMissing
 from inference_kernels.core.native import INSTALL
 from inference_kernels.judge.channel import ChannelClosed, receive, send
-from inference_kernels.judge.scheduling import SCHEDULING, changes, treatment
+from inference_kernels.judge.scheduling import SCHEDULING, changes, scheduling_state
 from inference_kernels.judge.verdicts import STATUSES, CannotJudge, Rejected, is_rejection
 from inference_kernels.judge.window import Window, create_window
 from inference_kernels.judge.worker.fork import children
@@ -73,13 +74,13 @@ class ForkServer:
         self.process.wait()
         self.folder.cleanup()
 
-    def ask(self, message: dict[str, Any], descriptors: list[int] = ()) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         try:
             if not self._ready:
                 self._await_ready()
             send(self.control, message)
             if descriptors:
-                socket.send_fds(self.control, [b"d"], descriptors)
+                socket.send_fds(self.control, [b"d"], list(descriptors))
             return receive(self.control)
         except ChannelClosed as error:
             raise CannotJudge(
@@ -95,14 +96,14 @@ class ForkServer:
             raise EnvironmentMissing(
                 expected="torch and flashinfer-bench", found=answer["error"], where=sys.executable, remedy=INSTALL
             )
-        self._ready, self.treatment = True, treatment(self.process.pid)
+        self._ready, self.scheduling = True, scheduling_state(self.process.pid)
 
     def spawn(self, memory_limit: int) -> "WorkerProcess":
         worker = WorkerProcess(self, memory_limit)
         self.workers.append(worker)
         if found := worker.disturbed():
             raise CannotJudge(
-                expected="a fork server that is treated as it was at first",
+                expected="a fork server whose scheduling state is as at its start",
                 found=found,
                 where="judge",
                 remedy="run again without the last solution, which may have done that",
@@ -134,10 +135,10 @@ class WorkerProcess:
         )["pid"]
         theirs.close()
         os.close(shared)
-        self._left = server.treatment
+        self._left = server.scheduling
 
     def ask(self, do: str, timeout: float, wants: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-        """One request and its answer, with the keys `wants`. One with `rejected` is raised as Rejected."""
+        """Send a request and wait for its answer, which must have the keys `wants`; one with `rejected` is raised."""
         return self.answer(self.post(do, **fields), timeout, wants)
 
     def post(self, do: str, **fields: Any) -> tuple[str, str]:
@@ -153,7 +154,7 @@ class WorkerProcess:
         return do, nonce
 
     def answer(self, posted: tuple[str, str], timeout: float, wants: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Wait for the answer to a request that was posted; as `ask`."""
+        """Wait for the answer to a posted request, as `ask` does."""
         do, nonce = posted
         try:
             self._wait(do, timeout)
@@ -170,7 +171,7 @@ class WorkerProcess:
 
     @staticmethod
     def _reason(value: Any) -> tuple[str, str]:
-        """Status and detail as the worker gave them; `tampered` if it is no known status."""
+        """Read status and detail as the worker gave them; `tampered` if it is no known status."""
         if isinstance(value, list) and len(value) == 2 and value[0] in STATUSES and is_rejection(value[0]):
             return value[0], str(value[1])
         return "tampered", f"a rejection that the harness does not know: {value!r:.100}"
@@ -196,7 +197,7 @@ class WorkerProcess:
             return 0
 
     def keep_to(self, cpu: int | None) -> None:
-        """Let its main thread, and threads it starts from now on, run on this CPU only; None: wherever the judge may.
+        """Pin its main thread, and threads that it starts later, to this CPU; None: to all CPUs of the judge.
 
         It steadies times; where the system refuses, nothing else depends on it.
         """
@@ -204,20 +205,20 @@ class WorkerProcess:
             os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if cpu is None else {cpu})
 
     def leave(self) -> None:
-        """Its turn is over: note how the system treats it."""
-        self._left = treatment(self.pid)
+        """Note its scheduling state at the end of its stage."""
+        self._left = scheduling_state(self.pid)
 
     def disturbed(self) -> str:
-        """What has changed since it was left, by another's doing; empty if nothing has."""
-        return "; ".join(changes(self._left, treatment(self.pid)))
+        """Say what another process changed in its scheduling state since it was left; empty if nothing."""
+        return "; ".join(changes(self._left, scheduling_state(self.pid)))
 
     def rescheduled(self) -> str:
-        """How the scheduling of its main thread has changed since it began; empty if it has not."""
-        first = {name: value for name, value in self.server.treatment.items() if name in SCHEDULING}
-        return "; ".join(changes(first, treatment(self.pid)))
+        """Say how the scheduling of its main thread has changed since it began; empty if it has not."""
+        first = {name: value for name, value in self.server.scheduling.items() if name in SCHEDULING}
+        return "; ".join(changes(first, scheduling_state(self.pid)))
 
     def strays(self) -> int:
-        """Processes that it started and that still run, also those that escaped to another parent."""
+        """Count processes that it started and that still run, also those that escaped to another parent."""
         return len(children(self.pid)) + self.server.ask({"do": "strays"})["count"]
 
     def _explain_end(self, reason: str) -> tuple[str, str]:
@@ -257,7 +258,7 @@ class WorkerProcess:
 
 
 def any_cpu() -> int:
-    """One of the CPUs that the judge may use, by chance."""
+    """Choose one of the CPUs that the judge may use at random."""
     return secrets.choice(sorted(os.sched_getaffinity(0)))
 
 

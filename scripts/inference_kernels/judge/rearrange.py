@@ -32,10 +32,7 @@ PLACE = re.compile(r"(\w+)(?:\.(\d+)(?:([*%])(\d+))?|@(\w+))")
 
 @dataclass(frozen=True)
 class Place:
-    """A dimension of a tensor, split in blocks of `unit`.
-
-    `inner`: elements inside each block change places.
-    """
+    """A dimension of a tensor, split in blocks of `unit`; inner: elements inside each block change places."""
 
     tensor: str
     dim: int = 0
@@ -113,7 +110,7 @@ class DrawnMove:
 def draw_move(
     move: Move, inputs: Mapping[str, Any], axes: dict[str, int], generator: "torch.Generator"
 ) -> DrawnMove | None:
-    """The move with a permutation drawn from `generator`; None where it is not legal or changes nothing."""
+    """Draw a permutation for the move from `generator`; None where it is not legal or changes nothing."""
     import torch
 
     names = {**axes, **inputs}
@@ -130,7 +127,7 @@ def draw_move(
 
 
 def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "torch.Tensor":
-    """A permutation that follows `shuffled` but keeps every row inside its group of equal keys."""
+    """Make a permutation that follows `shuffled` but keeps every row inside its group of equal keys."""
     import torch
 
     order = torch.empty_like(shuffled)
@@ -139,14 +136,14 @@ def _inside_groups(keys: list["torch.Tensor"], shuffled: "torch.Tensor") -> "tor
 
 
 def _sorted_by(keys: list["torch.Tensor"], rows: "torch.Tensor") -> "torch.Tensor":
-    """`rows` in the order of their keys, the first key before the others; rows of equal keys stay in turn."""
+    """Sort `rows` by their keys, the first key before the others; rows of equal keys keep their order."""
     for key in reversed(keys):
         rows = rows[key[rows].argsort(stable=True)]
     return rows
 
 
 def _bytes_view(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Index operations do not know every narrow float: one-byte types are moved as int8."""
+    """View one-byte types as int8: index operations do not support every narrow float."""
     import torch
 
     return tensor.view(torch.int8) if tensor.element_size() == 1 and tensor.dtype != torch.bool else tensor
@@ -159,7 +156,7 @@ def _pieces(tensor: "torch.Tensor", place: Place) -> Iterable[tuple["torch.Tenso
 
 
 def fp8_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
-    """Pages [N, P, 528]: P payload rows of 512 E4M3 bytes, then P rows of 16 scales, one for 32 values."""
+    """Split pages [N, P, 528]: P payload rows of 512 E4M3 bytes, then P rows of 16 scales, one per 32 values."""
     flat, rows = pages.flatten(1), pages.shape[1]
     return [
         (flat[:, : 512 * rows].unflatten(1, (rows, 512)), 2, 32),
@@ -168,10 +165,7 @@ def fp8_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
 
 
 def fp4_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
-    """Pages [N, P, 288].
-
-    P payload rows of 256 bytes of two codes, then P rows of 32 scales, one for 16 values.
-    """
+    """Split pages [N, P, 288]: P payload rows of 256 bytes (two codes each), then P rows of 32 scales of 16 values."""
     flat, rows = pages.flatten(1), pages.shape[1]
     return [
         (flat[:, : 256 * rows].unflatten(1, (rows, 256)), 2, 16),
@@ -183,7 +177,7 @@ VIEWS = {"fp8_pages": fp8_pages, "fp4_pages": fp4_pages}
 
 
 def extent(tensor: "torch.Tensor", place: Place) -> int:
-    """How many elements or blocks change places."""
+    """Count the elements or blocks that change places."""
     view, dim, unit = next(iter(_pieces(tensor, place)))
     return unit if place.inner else view.shape[dim] // unit
 
@@ -196,7 +190,7 @@ def permute_(tensor: "torch.Tensor", place: Place, order: "torch.Tensor") -> Non
 
 
 def relabel_(tensor: "torch.Tensor", unit: int, order: "torch.Tensor") -> None:
-    """Positions follow what they point at; negative values stay."""
+    """Renumber positions so that they follow what they point at; negative values stay."""
     import torch
 
     inverse = torch.argsort(order).to(tensor.device)

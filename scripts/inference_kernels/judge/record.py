@@ -13,9 +13,12 @@ from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.candidate import text_hash
 from inference_kernels.judge.floor import REJECT_BELOW, Floor
 from inference_kernels.judge.judge import Subject
+from inference_kernels.judge.types import JudgeRecord
+from inference_kernels.judge.verdicts import Rejected
 
 
-def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict[str, Any]:
+def new_record(subject: Subject, item: Available, task: Task, seed: int) -> JudgeRecord:
+    """Begin the record of one solution on one workload, as one that passes."""
     judge = subject.judge
     workload = item.workload
     return {
@@ -47,27 +50,29 @@ def new_record(subject: Subject, item: Available, task: Task, seed: int) -> dict
     }
 
 
-def fill_record(record: dict[str, Any], bench: Bench | None, floor: Floor | None) -> None:
-    """Copy what the bench found; a time below the floor turns the record into a rejection."""
+def reject(record: JudgeRecord, error: Rejected) -> None:
+    """Write a broken rule into the record."""
+    record["status"], record["detail"] = error.status, error.detail
+
+
+def fill_record(record: JudgeRecord, bench: Bench | None, floor: Floor | None) -> None:
+    """Copy what the bench found; a time below the floor turns a passing record into a rejection."""
     record["seconds"] = summed_up(record["seconds"] | (bench.sheet.seconds if bench else {}))
     if bench is not None:
         sheet = bench.sheet
-        record |= {
-            "comparisons": sheet.comparisons,
-            "notes": sheet.notes,
-            "checked_calls": sheet.checked_calls,
-            "timing": {mode: timing.to_json() for mode, timing in sheet.timing.items()},
-        }
+        record["comparisons"], record["notes"] = sheet.comparisons, sheet.notes
+        record["checked_calls"] = sheet.checked_calls
+        record["timing"] = {mode: timing.to_json() for mode, timing in sheet.timing.items()}
     if floor is not None:
         record["floor"] = floor.to_json()
         for mode, timing in record["timing"].items():
             timing["floor_ratio"] = timing["median_us"] / floor.microseconds if floor.microseconds else None
             if record["status"] == "pass" and timing["median_us"] < REJECT_BELOW * floor.microseconds:
-                record |= {
-                    "status": "impossible_time",
-                    "detail": f"{mode} takes {timing['median_us']:.2f} us; bytes and operations need "
-                    f"{floor.microseconds:.2f} us at this device's measured peaks",
-                }
+                detail = (
+                    f"{mode} takes {timing['median_us']:.2f} us; bytes and operations need "
+                    f"{floor.microseconds:.2f} us at this device's measured peaks"
+                )
+                reject(record, Rejected("impossible_time", detail))
 
 
 @contextlib.contextmanager
@@ -81,13 +86,13 @@ def counted(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def meanwhile(work: Callable[[], dict[str, Any]]) -> Iterator[Future]:
-    """`work` in a thread beside the block; nvidia-smi takes 50 ms."""
+def meanwhile(work: Callable[[], dict[str, Any]]) -> Iterator[Future[dict[str, Any]]]:
+    """Run `work` in a thread beside the block; nvidia-smi takes 50 ms."""
     with ThreadPoolExecutor(1) as aside:
         yield aside.submit(work)
 
 
 def summed_up(seconds: dict[str, float]) -> dict[str, float]:
-    """With `overhead`: what the harness took for one workload, beside the solution's own time and worker start."""
+    """Round the seconds and add `overhead`: what the harness took beside the solution's own time and worker start."""
     own = sum(seconds.get(name, 0.0) for name in ("start", "first_calls", "kernels"))
     return {name: round(value, 3) for name, value in (seconds | {"overhead": seconds.get("total", 0.0) - own}).items()}

@@ -1,12 +1,15 @@
 """Reports: JSON lines of records, resuming one, tables from them, native Traces out of them."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from inference_kernels.core.files import json_line, read_jsonl
 from inference_kernels.core.native import check_native
 from inference_kernels.core.records import workload_line
+from inference_kernels.core.types import Workload
+from inference_kernels.judge.types import JudgeRecord
 from inference_kernels.judge.verdicts import STATUSES, CannotJudge
 
 SAME_MACHINE = ("host", "gpu", "device", "timer", "cache_policy")
@@ -20,12 +23,12 @@ TRACE_STATUS = {
 COLUMNS = ["solution", "workload", "axes", "status", "launch us", "call us", "floor ratio"]
 
 
-def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, ...]]:
-    """(solution hash, workload hash) of the passing records in a report that is resumed.
+def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, str]]:
+    """Read (solution hash, workload hash) of the passing records in a report that is resumed.
 
     CannotJudge if the report was made on another machine: its times must not be mixed with this one's.
     """
-    done = set()
+    done: set[tuple[str, str]] = set()
     for number, record in read_jsonl(path):
         theirs = record.get("environment", {})
         for key in SAME_MACHINE:
@@ -42,7 +45,7 @@ def finished_work(path: Path, environment: dict[str, Any]) -> set[tuple[str, ...
 
 
 def start_report(path: Path, resume: bool) -> None:
-    """CannotJudge if a report is there and must not be continued."""
+    """Make the report's folder; CannotJudge if the report exists and is not to be resumed."""
     if path.exists() and not resume:
         raise CannotJudge(
             expected="a new report",
@@ -53,18 +56,18 @@ def start_report(path: Path, resume: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def append(path: Path, record: dict[str, Any]) -> None:
-    """One line, flushed to the disk: a killed run keeps what it has finished."""
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line and flush it to the disk: a killed run keeps what it has finished."""
     with open(path, "a", encoding="utf-8") as stream:
         stream.write(json_line(record) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
 
 
-def table_row(record: dict[str, Any]) -> dict[str, Any]:
+def table_row(record: JudgeRecord) -> dict[str, Any]:
     timing = record["timing"]
-    launch, call = (timing.get(mode, {}).get("median_us") for mode in ("launch", "call"))
-    ratio = timing.get(record["timed"], {}).get("floor_ratio")
+    launch, call = (timing[mode]["median_us"] if mode in timing else None for mode in ("launch", "call"))
+    ratio = timing[record["timed"]].get("floor_ratio") if record["timed"] in timing else None
     return {
         "solution": record["solution"],
         "workload": record["workload"][:8],
@@ -80,7 +83,7 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def troubles(records: list[dict[str, Any]]) -> list[str]:
+def troubles(records: list[JudgeRecord]) -> list[str]:
     return [
         f"{record['status']} {record['solution']} {record['workload']}: {record['detail']}"
         for record in records
@@ -88,13 +91,13 @@ def troubles(records: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def counts(records: list[dict[str, Any]]) -> dict[str, int]:
+def counts(records: list[JudgeRecord]) -> dict[str, int]:
     kinds = [STATUSES[record["status"]][0] for record in records]
     return {"passed": kinds.count("pass"), "rejected": kinds.count("reject"), "not_judged": kinds.count("void")}
 
 
-def trace_of(record: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any] | None:
-    """The record as a native Trace; None for a workload that was not judged."""
+def trace_of(record: JudgeRecord, workload: Workload) -> dict[str, Any] | None:
+    """Convert the record to a native Trace; None for a workload that was not judged."""
     if STATUSES[record["status"]][0] == "void":
         return None
     status = TRACE_STATUS.get(record["status"], "RUNTIME_ERROR")
@@ -109,9 +112,9 @@ def trace_of(record: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]
         worst = [item["max_abs_error"] for item in record["comparisons"].values() if item["max_abs_error"] is not None]
         evaluation["correctness"] = {"max_absolute_error": max(worst, default=0.0), "max_relative_error": 0.0}
     if status == "PASSED":
-        timed = record["timing"].get(record["timed"], {})
-        evaluation["performance"] = {"latency_ms": timed.get("median_us", 0.0) / 1e3}
-    trace = workload_line(record["definition"], workload) | {"solution": record["solution"], "evaluation": evaluation}
+        timed = record["timing"].get(record["timed"])
+        evaluation["performance"] = {"latency_ms": timed["median_us"] / 1e3 if timed else 0.0}
+    trace = {**workload_line(record["definition"], workload), "solution": record["solution"], "evaluation": evaluation}
     check_native("trace", trace, record["workload"])
     return trace
 

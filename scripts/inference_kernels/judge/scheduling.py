@@ -1,7 +1,7 @@
-"""How the system treats a process: scheduling of its threads, and limits. Times depend on it.
+"""The scheduling state of a process: how its threads are scheduled, and its limits. Times depend on it.
 
-A solution may change neither its own scheduling nor, behind the back of its rival in a duel, anything of the rival's.
-What it changes and puts back within one call is not seen.
+A candidate may change neither its own scheduling nor anything of the baseline's. What it changes and restores within
+one call is not seen.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ SCHEDULING = {
 }
 
 
-def treatment(pid: int) -> dict[str, Any]:
-    """SCHEDULING of the main thread, by these names, that of each other thread, and the limits.
+def scheduling_state(pid: int) -> dict[str, Any]:
+    """Read SCHEDULING of the main thread, by these names, that of each other thread, and the limits.
 
-    What the system does not tell, or what has ended meanwhile, is left out.
+    What the system does not tell is left out, and so are threads that ended meanwhile.
     """
     found: dict[str, Any] = {}
     for name, limit in LIMITS.items():
@@ -46,7 +46,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """In words, what both have and is not the same."""
+    """Describe what both states have and is not equal."""
     return [
         f"{name} was {before[name]}, is {after[name]}"
         for name in before.keys() & after.keys()

@@ -1,10 +1,11 @@
-"""Statistics of time samples: they refuse what cannot be a measurement, and warn of what is a poor one."""
+"""Statistics of time samples. What cannot be a measurement is refused; a poor one earns a warning."""
 
 import math
 import statistics
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from inference_kernels.judge.types import TimingRecord
 from inference_kernels.judge.verdicts import Rejected
 
 # Spread between p90 and p10, and drift between the first and the last third, that earn a warning.
@@ -13,7 +14,7 @@ SPREAD_WARNING, DRIFT_WARNING = 1.5, 1.05
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of one kind of time (launch or call); `samples` in the order measured."""
+    """Microseconds of one mode (launch or call); `samples` in the order measured."""
 
     median_us: float
     p10_us: float
@@ -21,12 +22,12 @@ class Timing:
     samples: list[float]
     warnings: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"count": len(self.samples)}
+    def to_json(self) -> TimingRecord:
+        return cast(TimingRecord, asdict(self) | {"count": len(self.samples)})
 
 
 def quantile(ordered: list[float], share: float) -> float:
-    """Linear interpolation between the neighbours; `ordered` is sorted and not empty."""
+    """Interpolate linearly between neighbours; `ordered` is sorted and not empty."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -34,10 +35,7 @@ def quantile(ordered: list[float], share: float) -> float:
 
 
 def summarise(nanoseconds: list[Any], expected: int) -> Timing:
-    """Median and quantiles of exactly `expected` samples.
-
-    Rejected (bad_samples) for any that cannot be a time.
-    """
+    """Summarise exactly `expected` samples; Rejected (bad_samples) for any that cannot be a time."""
     if len(nanoseconds) != expected:
         raise Rejected("bad_samples", f"{len(nanoseconds)} samples instead of {expected}")
     for sample in nanoseconds:
@@ -50,6 +48,7 @@ def summarise(nanoseconds: list[Any], expected: int) -> Timing:
 
 
 def warnings(samples: list[float], low: float, high: float) -> list[str]:
+    """Warn of spread (`low` and `high`: p10 and p90) and of drift from the first third to the last."""
     found = []
     if high > SPREAD_WARNING * low:
         found.append(f"spread: p90 is {high / low:.2f} of p10")
@@ -66,18 +65,5 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def median_ratio(over: list[float], under: list[float]) -> float:
-    """Of samples taken in turn: the host, or the clocks, went at one pace in both of a pair."""
+    """Take the median ratio of paired samples: they share the host's pace, so their ratio cancels it."""
     return statistics.median(one / other for one, other in zip(over, under, strict=True))
-
-
-def require_comparable(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Two records may be compared only if they were timed the same way on the same device.
-
-    ValueError says why.
-    """
-    for key in ("device", "uuid", "timer", "cache_policy"):
-        if one["environment"].get(key) != other["environment"].get(key):
-            raise ValueError(
-                f"not comparable: {key} is {one['environment'].get(key)!r} in one record and "
-                f"{other['environment'].get(key)!r} in the other"
-            )

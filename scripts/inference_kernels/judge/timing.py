@@ -1,4 +1,4 @@
-"""Timed calls: prepared launches that must follow changed values, fresh values before each, secret checks."""
+"""Timed calls, each on fresh values and some of them checked; prepared launches must follow changed values."""
 
 import math
 import time
@@ -13,16 +13,16 @@ MODES = ("launch", "call")
 PREPARE_WARMUP = 2
 # Differences between CUDA events are good to about this.
 EVENT_RESOLUTION_NS = 500.0
-# Timed calls of a trial are checked while their outputs fit in this budget, within these counts. Whoever wants to
-# move the median must cheat in half of the calls: of 50, sixteen looks miss all of those once in two million. Where
-# only the reference knows the result of changed values, a trial stops looking after RECHECK_SECONDS of that.
+# Timed calls of a trial are checked while their outputs fit in this budget, within these counts. To move
+# the median a solution must cheat in half of the calls: of 50, sixteen checks miss all of those once in two million.
+# Where only the reference knows the result of changed values, a trial stops checking after RECHECK_SECONDS of that.
 CHECK_BYTES, CHECKS_AT_LEAST, CHECKS_AT_MOST, RECHECK_SECONDS = 2**26, 2, 16, 0.05
 # A claimed median below this share of the judge's own clock per call, less the slack, is a lie.
 BURST_SHARE, BURST_SLACK_NS, BURST_SECONDS, BURST_ATTEMPTS = 0.4, 8_000.0, 0.02, 3
 
 
 def time_modes(bench: Bench, iterations: int, warmup: int, trials: int) -> None:
-    """Fill the sheet's `launch` and `call` times of one solution alone."""
+    """Time launches, then eager calls, of one solution alone."""
     prepare(bench)
     for mode in MODES:
         samples: list[float] = []
@@ -55,16 +55,16 @@ def _prove(bench: Bench, number: int, drawn: list[DrawnMove]) -> None:
 
 
 def trial(bench: Bench, mode: str, iterations: int, warmup: int) -> list[float]:
-    """Nanoseconds of `iterations` calls on end."""
+    """Time `iterations` consecutive calls; nanoseconds."""
     whole = Trial(bench, mode, iterations)
     whole.go_on(iterations, warmup)
     return whole.samples
 
 
 class Trial:
-    """Up to `iterations` timed calls, each on another set with fresh values; random ones are checked.
+    """Up to `iterations` timed calls, each on an input set chosen at random, with fresh values.
 
-    Which ones is decided here and not known to the worker before the call has returned. samples: nanoseconds.
+    Calls chosen at random here are checked; the worker cannot know which. samples: nanoseconds.
     """
 
     def __init__(self, bench: Bench, mode: str, iterations: int):
@@ -97,16 +97,16 @@ class Trial:
 
 
 def _reference_seconds(bench: Bench, number: int) -> float:
-    """How long the judge takes to know what a set's outputs must be; nothing that a worker could draw out."""
+    """Time how long the judge takes to know what a set's outputs must be, which no worker can prolong."""
     begun = time.perf_counter()
     bench.sets[number].expected()
     return time.perf_counter() - begun
 
 
 def own_time(bench: Bench, mode: str, sample: float) -> float:
-    """A launch's time without what events around a replay add of their own (measured when the judge starts).
+    """Subtract from a launch's time what events around a replay add (measured when the judge starts).
 
-    Calls keep it: an eager call is made of launches. What cannot be a time stays as it is, to be refused.
+    Eager calls keep it, because they consist of launches. What cannot be a time stays as it is, to be refused.
     """
     if mode != "launch" or sample <= 0:
         return sample
@@ -114,19 +114,20 @@ def own_time(bench: Bench, mode: str, sample: float) -> float:
 
 
 def _checks(bench: Bench, iterations: int) -> int:
-    """How many calls of a trial are checked at most."""
+    """Limit the number of calls of a trial that are checked."""
     affordable = max(CHECKS_AT_LEAST, CHECK_BYTES // max(1, bench.case.output_bytes()))
     return min(iterations, affordable, CHECKS_AT_MOST)
 
 
 def record_timing(bench: Bench, mode: str, samples: list[float], expected: int) -> None:
+    """Summarise the samples of a mode, and check their median against the judge's clock."""
     timing = summarise(samples, expected)
     bench.sheet.timing[mode] = timing
     cross_check(bench, mode, timing)
 
 
 def cross_check(bench: Bench, mode: str, timing: Timing) -> None:
-    """Back-to-back calls on the judge's own clock: claimed times must not be much shorter."""
+    """Make back-to-back calls; timer_disagrees if the claimed median is much shorter than the judge's clock says."""
     claimed, per_call = timing.median_us * 1e3, math.inf
     for _ in range(BURST_ATTEMPTS):
         per_call = min(per_call, _burst_slope(bench, mode, claimed))
@@ -139,7 +140,7 @@ def cross_check(bench: Bench, mode: str, timing: Timing) -> None:
 
 
 def _burst_slope(bench: Bench, mode: str, claimed_ns: float) -> float:
-    """Nanoseconds a call, from two counts of calls, so that the cost of asking cancels out."""
+    """Measure nanoseconds per call from two counts of calls, so that the cost of the request cancels out."""
     few = 2
     many = few + max(4, min(1000, int(BURST_SECONDS * 1e9 / max(claimed_ns, 1e3))))
     best: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""The window: memory that judge and worker share, through which every tensor crosses in pieces.
+"""The window: the shared-memory buffer through which every tensor passes between judge and worker, in pieces.
 
-Its size is sealed, so that neither side can take memory away under the other's hands. What lies in it may change at any
-moment: each side copies a piece into memory of its own before it looks at it. On a GPU host it is pinned, because
-copies between a GPU and pinned memory are several times faster.
+Its size is sealed, so that neither side can unmap what the other uses. Its contents may change at any moment: each
+side copies a piece into memory of its own before it reads it. On a GPU host it is pinned: copies between a GPU and
+pinned memory are several times faster.
 """
 
 import ctypes
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 2**26
 ALIGNMENT = 256
-# (name, first byte of the tensor, place in the window, bytes)
+# (name, first byte of the tensor, place in the buffer, bytes)
 Piece = tuple[Any, int, int, int]
 
 
 def create_window() -> int:
-    """A descriptor of WINDOW_BYTES of anonymous memory that nobody can shrink or grow; EnvironmentMissing off Linux."""
+    """Create WINDOW_BYTES of sealed anonymous memory and return its descriptor; EnvironmentMissing off Linux."""
     if not hasattr(os, "memfd_create"):
         raise EnvironmentMissing(
             expected="Linux, for memory whose size can be sealed",
@@ -41,12 +41,13 @@ def create_window() -> int:
 
 
 def window_fulls(sizes: dict[Any, int]) -> Iterator[list[Piece]]:
-    """How tensors of these sizes (bytes, by name) cross: lists of pieces, each of which fits in one half of the window.
+    """Cut tensors of these sizes (bytes, by name) into fillings of one half of the buffer: lists of pieces.
 
-    The halves take turns, so that one side may fill the next while the other empties the last.
+    The halves alternate, so that one side may fill the next while the other empties the last.
     """
     half = WINDOW_BYTES // 2
-    pieces, place, end = [], 0, half
+    pieces: list[Piece] = []
+    place, end = 0, half
     for name, size in sizes.items():
         start = 0
         while start < size:
@@ -73,7 +74,7 @@ def copy_bytes(target: "torch.Tensor", source: "torch.Tensor") -> None:
 
 
 class Window:
-    """One side's view of the shared memory; device: cpu, or cuda with a context in this process."""
+    """One side's view of the shared-memory buffer; device: cpu, or cuda with a context in this process."""
 
     def __init__(self, descriptor: int, device: str):
         import torch
@@ -82,23 +83,23 @@ class Window:
         self.pinned = False
         if device == "cuda":
             torch.cuda.synchronize()
-            # Where the driver refuses, copies are slower and as right.
+            # Where the driver refuses, copies are slower and still correct.
             self.pinned = not ctypes.CDLL("libcuda.so.1").cuMemHostRegister_v2(
                 ctypes.c_void_p(self.bytes.data_ptr()), ctypes.c_size_t(WINDOW_BYTES), ctypes.c_uint(0)
             )
 
     def put(self, pieces: list[Piece], tensors: dict[Any, "torch.Tensor"]) -> None:
-        """Copy pieces of contiguous tensors into the window."""
+        """Copy pieces of contiguous tensors into the buffer."""
         for name, start, place, count in pieces:
             copy_bytes(self.bytes[place : place + count], byte_view(tensors[name])[start : start + count])
 
     def take(self, pieces: list[Piece], tensors: dict[Any, "torch.Tensor"]) -> None:
-        """Copy pieces from the window into contiguous tensors."""
+        """Copy pieces from the buffer into contiguous tensors."""
         for name, start, place, count in pieces:
             copy_bytes(byte_view(tensors[name])[start : start + count], self.bytes[place : place + count])
 
     def close(self) -> None:
-        """Unpin: the addresses may be given out again."""
+        """Unpin the buffer: its addresses may be reused."""
         if self.pinned:
             ctypes.CDLL("libcuda.so.1").cuMemHostUnregister(ctypes.c_void_p(self.bytes.data_ptr()))
             self.pinned = False

@@ -1,3 +1,1 @@
-"""Everything that runs beside a candidate, in its process; it may import judge's channel, window, rearrangement and
-verdicts, and core.
-"""
+"""Everything that runs in a candidate's process; may import judge's channel, window, rearrange, verdicts, and core."""

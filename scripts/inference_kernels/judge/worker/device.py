@@ -1,7 +1,7 @@
 """What differs between devices in a worker: poisoned memory, synchronising, timing one call, graphs.
 
-`HostDevice` (judge --gpu cpu) times with the host clock and exists so that every rule can be tested without a
-GPU; its figures are labelled and never compared with GPU ones. `CudaDevice` is in judge_cuda.py.
+`HostDevice` (--gpu cpu) times with the host clock and exists so that every rule can be tested without a GPU; its
+figures are labelled and never compared with those of `CudaDevice`.
 """
 
 import ctypes
@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 # Held from before any solution is imported.
 CLOCK = time.perf_counter_ns
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_PERTURB = -1, -3, -6
-# The largest values that glibc takes. What is freed stays with the process: calls back to back, which free and ask
-# again at once, paid for fresh pages otherwise and took three times as long as single ones.
+# The largest values that glibc takes. Freed memory stays with the process: otherwise back-to-back calls pay for fresh
+# pages each time and take three times as long as single ones.
 NEVER_TRIM, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 2**25
+# CUlimit of the driver API: bytes of L2 set aside for persisting accesses.
+LIMIT_PERSISTING_L2 = 6
+FLUSH_SHARE_OF_L2, POISON_COPIES, OVERHEAD_REPLAYS = 4, 3, 40
+# The device waits for these cycles, about 0.2 ms, before the flush: a late host can queue all that follows. Without it,
+# on an H200, whose flush takes some 60 us, up to a tenth of the launches of small kernels took several times as long as
+# the others; with it few do (`~` in docs/baselines.md).
+LEAD_CYCLES = 400_000
 
 
 class HostDevice:
-    """CPU tensors, host clock. `capture` keeps the plain function: there is no graph to replay."""
+    """CPU tensors and the host clock. `capture` keeps the plain function: there is no graph to replay."""
 
     name = "cpu"
     timer = "host_clock"
@@ -49,7 +56,7 @@ class HostDevice:
         }
 
     def poison_free_memory(self, byte: int, sizes: list[int]) -> None:
-        """From now on fresh memory holds `byte`; 0 switches it off.
+        """Fill fresh memory with `byte` from now on; 0 switches it off.
 
         glibc writes the complement of its setting, and 0 means off there: 0xFF becomes 0xFE.
         """
@@ -63,7 +70,7 @@ class HostDevice:
         return
 
     def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
-        """(result, nanoseconds, nanoseconds of work still under way afterwards)."""
+        """Call; return the result, nanoseconds, and nanoseconds of work still under way afterwards."""
         start = CLOCK()
         result = run()
         return result, float(CLOCK() - start), 0.0
@@ -76,49 +83,19 @@ class HostDevice:
         return 0.0
 
     def capture(self, launch: Callable[[], Any], warmup: int) -> tuple[Callable[[], Any], Any]:
-        """(what one timed launch calls, outputs that it rewrites in place or None)."""
+        """Prepare a launch; return what a timed launch calls, and outputs that it rewrites in place or None."""
         for _ in range(warmup):
             launch()
         return launch, None
 
 
 def fill_bytes(tensor: "torch.Tensor", byte: int) -> None:
-    """Every byte of a dense tensor becomes `byte`."""
+    """Set every byte of a dense tensor to `byte`."""
     byte_view(tensor).fill_(byte)
 
 
-def make_device(name: str) -> Any:
-    if name == "cpu":
-        return HostDevice()
-    pass
-
-    return CudaDevice()
-
-
-# CUlimit of the driver API: bytes of L2 set aside for persisting accesses.
-LIMIT_PERSISTING_L2 = 6
-
-
-FLUSH_SHARE_OF_L2 = 4
-
-
-POISON_COPIES = 3
-
-
-OVERHEAD_REPLAYS = 40
-
-
-# The device waits so long before the flush, about 0.2 ms: time for a late host to queue all that follows. On an H200,
-# whose flush takes some 60 us, up to one launch in ten of small kernels read several times the others without it; with
-# it few do (`~` in docs/baselines.md).
-LEAD_CYCLES = 400_000
-
-
 class CudaDevice:
-    """One visible GPU.
-
-    Launch times: events around one replay of a captured graph, cold L2. Call times: eager.
-    """
+    """The visible GPU. Launches: CUDA events around one replay of a captured graph, cold L2. Calls: eager."""
 
     name = "cuda"
     timer = "cuda_events"
@@ -165,7 +142,7 @@ class CudaDevice:
         self._synchronize()
 
     def reset_persisting_l2(self) -> None:
-        """Give back lines that an earlier launch pinned in L2, and the carve-out itself."""
+        """Release lines that an earlier launch pinned in L2, and the carve-out itself."""
         self._driver.cuCtxResetPersistingL2Cache()
         self._driver.cuCtxSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(0))
 
@@ -174,7 +151,7 @@ class CudaDevice:
         self._sum(self._flush_buffer, dim=0, out=self._flush_result)
 
     def time_call(self, run: Callable[[], Any]) -> tuple[Any, float, float]:
-        """(result, nanoseconds between the events, nanoseconds until the device was idle after them)."""
+        """Call; return the result, nanoseconds between events around it, and from then until the device was idle."""
         self.flush()
         self._synchronize()
         start, end = self._event(enable_timing=True), self._event(enable_timing=True)
@@ -184,7 +161,7 @@ class CudaDevice:
         return result, *self._finish(start, end)
 
     def time_replay(self, replay: Callable[[], Any]) -> tuple[float, float]:
-        """Wait, flush, events and replay are queued together: the launch latency of the host is not timed."""
+        """Queue wait, flush, events and replay together, so that the launch latency of the host is not timed."""
         start, end = self._event(enable_timing=True), self._event(enable_timing=True)
         self._wait(LEAD_CYCLES)
         self.flush()
@@ -194,10 +171,10 @@ class CudaDevice:
         return self._finish(start, end)
 
     def launch_overhead_ns(self) -> float:
-        """What events around a replay show beyond its kernels' own durations as CUPTI records them.
+        """Measure what events around a replay show beyond its kernels' own durations as CUPTI records them.
 
         The mean of a plain kernel and a matrix product, which takes most of the shared memory and starts later
-        (by about 0.5 us on an H200). 0 where CUPTI may not trace: then launch times contain it.
+        (by about 0.5 us on an H200). 0 where CUPTI may not trace: then launch times contain the overhead.
         """
         torch = self.torch
         values, factor = torch.zeros(2**18, device="cuda"), torch.ones(1024, 1024, device="cuda").bfloat16()
@@ -215,7 +192,7 @@ class CudaDevice:
         return max(0.0, shown - statistics.median(own)) if own else 0.0
 
     def kernel_durations_ns(self, replay: Callable[[], Any], count: int) -> list[float]:
-        """Summed durations of the kernels of each of `count` replays, all from a cold cache, as CUPTI has them."""
+        """Sum the durations of the kernels of each of `count` replays from a cold cache, as CUPTI records them."""
         own = [name for name, _ in self._traced(replay)]
         if not own:
             return []
@@ -230,7 +207,7 @@ class CudaDevice:
         return [sum(durations[first : first + len(own)]) for first in range(0, len(durations), len(own))]
 
     def _traced(self, run: Callable[[], Any]) -> list[tuple[str, float]]:
-        """(kernel's name, nanoseconds) in the order of their starts."""
+        """List (kernel's name, nanoseconds) in the order of their starts."""
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -265,9 +242,12 @@ class CudaDevice:
             raise Rejected("not_capturable", str(error)) from error
         self._synchronize()
 
-        def replay() -> None:
+        # The graph reads the tensors that the launch holds, and does not keep them itself: the replay holds the launch.
+        def replay(held: Callable[[], Any] = launch) -> None:
             graph.replay()
 
-        # The graph reads the tensors that the launch holds, and does not keep them itself.
-        replay.launch = launch
         return replay, result
+
+
+def make_device(name: str) -> HostDevice | CudaDevice:
+    return HostDevice() if name == "cpu" else CudaDevice()

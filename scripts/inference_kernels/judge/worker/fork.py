@@ -1,7 +1,7 @@
 """The fork server: one process that has imported torch and the native builder, and forks a worker on request.
 
-It never sees a tensor of a workload nor a line of a solution, so a worker inherits nothing worth reading. A
-worker gets its own process group, dies with the server, and the server with the judge.
+It never sees a tensor or a solution, so a worker inherits no secret. A worker gets its own process group and dies with
+the server, which dies with the judge.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from typing import Any
 
 from inference_kernels.judge.channel import ChannelClosed, receive, send
 
@@ -18,8 +19,8 @@ WORKERS: set[int] = set()
 
 
 def children(pid: int) -> list[int]:
-    """Live child processes, of all threads of `pid` (Linux; elsewhere none are seen)."""
-    found = []
+    """List the live child processes of all threads of `pid` (Linux; elsewhere none are seen)."""
+    found: list[int] = []
     for path in glob.glob(f"/proc/{pid}/task/*/children"):
         try:
             with open(path) as stream:
@@ -31,7 +32,7 @@ def children(pid: int) -> list[int]:
 
 
 def process_control(option: int, value: int) -> None:
-    """Linux prctl(2); elsewhere the guarantee that it gives is absent."""
+    """Call prctl(2) on Linux; elsewhere the guarantee that it gives is absent."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def preload() -> None:
-    """Import what every worker needs. Nothing here starts a CUDA context or a thread pool."""
+    """Import what every worker needs, without starting a CUDA context or a thread pool."""
     import importlib
 
     from inference_kernels.core.native import native_data
@@ -75,8 +76,8 @@ def serve(control: socket.socket) -> None:
         send(control, {"count": end_strays()})
 
 
-def spawn(control: socket.socket, message: dict) -> int:
-    """Fork a worker that serves the socket, window and log received with the message; return its pid."""
+def spawn(control: socket.socket, message: dict[str, Any]) -> int:
+    """Fork a worker with the socket, shared-memory buffer and log received with the message; return its pid."""
     _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
     pid = os.fork()
     if pid:
@@ -91,11 +92,8 @@ def spawn(control: socket.socket, message: dict) -> int:
         os._exit(97)
 
 
-def become_worker(descriptors: list[int], message: dict) -> None:
-    """In the forked child.
-
-    Own process group, own folder, its output in a log; then serve until told to stop.
-    """
+def become_worker(descriptors: list[int], message: dict[str, Any]) -> None:
+    """Make the forked child a worker: own process group, own folder, output in a log; serve until told to stop."""
     channel, window, log = descriptors
     os.setsid()
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -110,8 +108,8 @@ def become_worker(descriptors: list[int], message: dict) -> None:
     os._exit(0)
 
 
-def reap(pid: int) -> dict:
-    """Exit status of a worker that is dead or dying; what it left behind is killed."""
+def reap(pid: int) -> dict[str, Any]:
+    """Return the exit status of a worker that is dead or dying; kill what it left behind."""
     _, status = os.waitpid(pid, 0)
     WORKERS.discard(pid)
     end_strays()
@@ -119,10 +117,7 @@ def reap(pid: int) -> dict:
 
 
 def end_strays() -> int:
-    """Kill what workers left.
-
-    As the subreaper, this process becomes the parent of whatever escaped from them.
-    """
+    """Kill what workers left: as the subreaper, this process becomes the parent of whatever escaped from them."""
     strays = [child for child in children(os.getpid()) if child not in WORKERS]
     for stray in strays:
         os.kill(stray, signal.SIGKILL)

@@ -1,7 +1,6 @@
-"""What a solution must leave as it found it: the functions that measure it, and no work behind its back.
+"""What a solution must leave unchanged: the functions that measure it, and nothing at work after a call.
 
-The snapshot is taken before the solution is imported. It compares identities, so a wrapper counts as a
-change.
+The snapshot is taken before the solution is imported. It compares identities, so a wrapper counts as a change.
 """
 
 import builtins
@@ -53,7 +52,7 @@ OWN_PACKAGE = "inference_kernels."
 
 
 def guarded_objects() -> dict[str, dict[str, Any]]:
-    """Namespace -> name -> object, of everything whose replacement would be tampering."""
+    """Collect everything whose replacement would be tampering: namespace -> name -> object."""
     import torch
 
     spaces = {module.__name__: _callables(vars(module)) for module in PLAIN_MODULES}
@@ -74,7 +73,7 @@ def _callables(space: Any) -> dict[str, Any]:
 
 
 def _own_namespace(module: ModuleType) -> dict[str, Any]:
-    """Every callable of one of our modules, and the code and methods inside: their bodies count too."""
+    """Collect every callable of one of our modules with its code object and methods: their bodies count too."""
     found = {}
     for name, value in _callables(vars(module)).items():
         found[name] = value
@@ -101,6 +100,7 @@ class Guard:
         self.threads, self.hooks = thread_count(), list(gc.callbacks)
 
     def tampering(self) -> list[str]:
+        """Name what was replaced since the snapshot."""
         now = guarded_objects()
         changed = [
             f"{space}.{name}"
@@ -119,7 +119,7 @@ class Guard:
         return changed
 
     def leftovers(self) -> list[str]:
-        """Python threads, interval timers, signal handlers and collector hooks that a returned call left."""
+        """Describe Python threads, interval timers, signal handlers and collector hooks that a returned call left."""
         found = []
         if thread_count() > self.threads:
             names = ", ".join(thread.name for thread in threading.enumerate()[1:]) or "unknown to threading"

@@ -1,4 +1,4 @@
-"""What a call may hand back: exact tensors, dense, of the declared form, in memory of their own."""
+"""What a call may return: plain dense tensors of the declared form, in memory of their own."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def output_list(result: Any, count: int) -> list[Any]:
-    """The outputs of a value-returning call: one value, or a tuple or list of them."""
+    """List the outputs of a value-returning call: one value, or a tuple or list of them; Rejected for another count."""
     values = list(result) if type(result) in (tuple, list) else [result]
     if len(values) != count:
         raise Rejected("bad_output", f"{len(values)} outputs instead of {count}")
@@ -17,10 +17,7 @@ def output_list(result: Any, count: int) -> list[Any]:
 
 
 def check_output(name: str, value: Any, spec: dict[str, Any], device: str) -> None:
-    """Refuse anything but a dense tensor of exactly the declared form.
-
-    `spec`: shape (list of sizes), dtype.
-    """
+    """Reject (bad_output) all but a dense tensor of the declared form; `spec`: shape (list of sizes), dtype."""
     import torch
 
     if type(value) is not torch.Tensor:
@@ -37,7 +34,7 @@ def check_output(name: str, value: Any, spec: dict[str, Any], device: str) -> No
 
 
 def check_memory(outputs: dict[str, "torch.Tensor"], inputs: dict[str, Any]) -> None:
-    """Outputs must not share memory with inputs or with each other."""
+    """Reject (bad_output) outputs that share memory with inputs or with each other."""
     import torch
 
     spans = {name: _span(value) for name, value in outputs.items()}

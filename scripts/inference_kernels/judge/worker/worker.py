@@ -1,7 +1,7 @@
 """The worker: builds one solution and runs it on the inputs it is given. It holds no reference output.
 
-Requests come one at a time over the channel; tensors cross as raw bytes through the window. Inputs lie
-in numbered sets, so that consecutive calls see other addresses and other values.
+Requests come one at a time over the channel, tensors as raw bytes through the shared-memory buffer. Inputs lie in
+numbered sets, so that consecutive calls see other addresses and other values.
 """
 
 import os
@@ -32,14 +32,14 @@ class Worker:
         self.device = make_device(device)
         self.window = Window(window, device)
         self.sets: dict[int, dict[str, Any]] = {}
-        self.forms: dict[int, dict[str, tuple]] = {}
+        self.forms: dict[int, dict[str, tuple[Any, ...]]] = {}
         self.outputs: dict[int, dict[str, Any]] = {}
         self.launches: dict[int, tuple[Callable[[], Any], Any]] = {}
         self.handlers = {name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")}
         self.guard: Guard
 
     def serve(self) -> None:
-        """The guard is a local name: a solution that reaches the worker cannot exchange it for another."""
+        """Answer requests until the channel closes. The guard is a local name, which a solution cannot replace."""
         self.guard = guard = Guard((self, self.device, self.window))
         while True:
             try:
@@ -67,7 +67,7 @@ class Worker:
         return self.device.describe() | {"python": platform.python_version(), "torch": self.torch.__version__}
 
     def do_calibrate(self, count: int) -> dict[str, Any]:
-        """What the harness itself costs: a call that does nothing, and what the timer adds to a launch."""
+        """Measure what the harness itself costs: a call that does nothing, and what the timer adds to a launch."""
         launch, _ = self.device.capture(self._nothing(), 1)
         times = [self.device.time_replay(launch)[0] for _ in range(count)]
         return {"empty_ns": median(times), "overhead_ns": self.device.launch_overhead_ns()}
@@ -76,11 +76,8 @@ class Worker:
         tiny = self.torch.zeros(1, device=self.device.name)
         return tiny.zero_
 
-    def do_build(self, definition: dict, solution: dict) -> dict[str, Any]:
-        """Build through the native registry.
-
-        The guard's snapshot was taken before the solution's first line runs.
-        """
+    def do_build(self, definition: dict[str, Any], solution: dict[str, Any]) -> dict[str, Any]:
+        """Build through the native registry; the guard's snapshot is older than the solution's first line."""
         from flashinfer_bench.compile import BuilderRegistry, BuildError
         from flashinfer_bench.data import Definition, Solution
 
@@ -98,8 +95,8 @@ class Worker:
         self.prepare = getattr(module, "prepare", None)
         return {"dps": self.dps, "has_prepare": self.prepare is not None}
 
-    def do_axes(self, outputs: dict[str, dict]) -> None:
-        """A new workload: forget the old one's tensors; `outputs`: name -> shape, dtype, bytes."""
+    def do_axes(self, outputs: dict[str, dict[str, Any]]) -> None:
+        """Begin a workload: forget the tensors of the last one; `outputs`: name -> shape, dtype, bytes."""
         self.sets.clear()
         self.forms.clear()
         self.outputs.clear()
@@ -107,8 +104,10 @@ class Worker:
         self.specs = outputs
         self.device.synchronize()
 
-    def do_inputs(self, number: int, tensors: dict[str, dict], shared: dict[str, int], scalars: dict) -> None:
-        """Inputs of set `number`: new tensors, to be filled by `take`, tensors of an earlier set, plain scalars."""
+    def do_inputs(
+        self, number: int, tensors: dict[str, dict[str, Any]], shared: dict[str, int], scalars: dict[str, Any]
+    ) -> None:
+        """Make the inputs of a set: new tensors for `take` to fill, tensors shared with an earlier set, scalars."""
         values: dict[str, Any] = dict(scalars)
         for name, item in tensors.items():
             values[name] = self._empty(item)
@@ -121,14 +120,11 @@ class Worker:
         return self.torch.empty(form["shape"], dtype=getattr(self.torch, form["dtype"]), device=self.device.name)
 
     def do_take(self, number: int, pieces: list[Piece]) -> None:
-        """Fill inputs of a set from the window."""
+        """Fill inputs of a set from the shared-memory buffer."""
         self.window.take(pieces, self.sets[number])
 
     def do_prepare(self, number: int, warmup: int) -> dict[str, Any]:
-        """Make the launch of a set.
-
-        `prepare(...)` where the solution has one, otherwise `run` bound to the set.
-        """
+        """Make the launch of a set: `prepare(...)` where the solution has one, otherwise `run` bound to the set."""
         arguments = self._arguments(number, self._fresh_outputs() if self.dps else {})
         if self.prepare is not None:
             launch = self.prepare(*arguments)
@@ -156,9 +152,9 @@ class Worker:
         return [*self.sets[number].values(), *outputs.values()]
 
     def do_ready(
-        self, number: int, mode: str, moves: list[dict], orders: list[Piece], poison: int, fresh: bool
+        self, number: int, mode: str, moves: list[dict[str, Any]], orders: list[Piece], poison: int, fresh: bool
     ) -> None:
-        """Everything that must happen before the timed part: new values, poisoned outputs.
+        """Do what must happen before the timed part: new values, poisoned outputs.
 
         fresh: also poison the memory that the call will allocate (on the host this slows its allocations).
         """
@@ -184,10 +180,7 @@ class Worker:
         self.device.synchronize()
 
     def do_go(self, count: int) -> dict[str, Any]:
-        """The timed part.
-
-        `count` calls or launches of the set made ready. The last one's outputs are kept.
-        """
+        """Time `count` calls or launches of the set made ready; keep the outputs of the last one."""
         number, times, tails, result = self.number, [], [], None
         if self.mode == "call":
             arguments = self._arguments(number, self.outputs[number] if self.dps else {})
@@ -211,7 +204,7 @@ class Worker:
         return {"ns": times, "tail_ns": tails}
 
     def do_burst(self, mode: str, number: int, count: int) -> None:
-        """`count` launches or calls back to back, timed by the judge's own clock alone."""
+        """Make `count` launches or calls back to back, which only the judge's own clock times."""
         if mode == "launch":
             again = self.launches[number][0]
         else:
@@ -250,7 +243,7 @@ class Worker:
         return values
 
     def do_give(self, number: int, what: str, pieces: list[Piece]) -> None:
-        """Copy pieces of outputs or inputs of a set to the window, after a look whether they still have their form."""
+        """Copy pieces of outputs or inputs of a set to the shared-memory buffer, if they still have their form."""
         source = self.outputs[number] if what == "outputs" else self.sets[number]
         for name in {piece[0] for piece in pieces}:
             if what == "outputs":
@@ -264,15 +257,14 @@ class Worker:
         return {"text": getattr(module, "__doc__", None) or ""}
 
 
-def _form(tensor: Any) -> tuple:
+def _form(tensor: Any) -> tuple[Any, ...]:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def check(guard: Guard) -> dict[str, Any]:
-    """After the calls of a workload: is the measuring machinery still the one we started with, and is all
-    quiet?
+    """Reject, after the calls of a workload, replaced measuring machinery (tampered) and work under way (leftover).
 
-    A solution that rewrites this very code can silence it; the judge's own checks (outputs, its clock) stay.
+    A solution that rewrites this very code can silence it; the judge's own checks (outputs, its clock) remain.
     """
     changed, left = guard.tampering(), guard.leftovers()
     if changed:
@@ -287,7 +279,7 @@ def _error_status(error: BaseException) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Exception in one line, with the innermost line of the solution's own source."""
+    """Describe an exception in one line, with the innermost line of the solution's own source."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "inference_kernels" not in frame.filename]
     place = f" at {os.path.basename(own[-1].filename)}:{own[-1].lineno}" if own else ""
     return f"{type(error).__name__}: {error}{place}"
