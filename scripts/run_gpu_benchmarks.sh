@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Judge the solutions of many definitions, one queue over all GPUs of this host.
 #   run_gpu_benchmarks.sh OUT [DEFINITION...]   (default: every definition that has workloads)
-# Reports go to OUT/<definition>.jsonl, what each command said to OUT/<definition>.log. The same command resumes.
+# Reports go to OUT/<definition>.jsonl, the output of each command to OUT/<definition>.log. The same command resumes.
 # Variables: GPUS, UUIDs (default: those of nvidia-smi; `cpu` tries the harness); ROOT, the dataset (default: this one);
 # LOCKS, a local folder; BENCHMARK_FLAGS, for benchmark_solutions.py; BENCHMARK_PYTHON.
 set -uo pipefail

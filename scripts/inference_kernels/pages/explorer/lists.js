@@ -181,7 +181,7 @@ const workloadList = (state) => [
   h(
     "p",
     { class: "lead" },
-    "One captured call of an engine each: its inputs, the engine's outputs, and the capture record.",
+    "Each is one captured call of an engine: its inputs, the engine's outputs, and the capture record.",
   ),
   listOf("workloads", state, SORTS, data.workloads, (items) =>
     longTable("Workloads", workloadColumns(true), items),
