@@ -13,10 +13,10 @@ REPOSITORY = SCRIPTS.parent
 PROGRAMS = [*scripts(REPOSITORY), *sorted((REPOSITORY / "benchmarks").glob("bench_*.py"))]
 PROGRAM = '''"""Toy."""
 import argparse
-parser = argparse.ArgumentParser(description=__doc__)
-{}
-parser.parse_args()
-raise SystemExit("went on")
+def parser():
+    parser = argparse.ArgumentParser(description=__doc__)
+    {}
+    return parser
 '''
 
 
@@ -26,7 +26,7 @@ def program(tmp_path):
 
     def write(*lines):
         (tmp_path / "scripts").mkdir(exist_ok=True)
-        (tmp_path / "scripts" / "toy.py").write_text(PROGRAM.format("\n".join(lines)))
+        (tmp_path / "scripts" / "toy.py").write_text(PROGRAM.format("\n    ".join(lines)))
         return tmp_path
 
     return write
@@ -67,12 +67,17 @@ def test_arguments_are_shown_as_one_types_them(program):
         ('parser.add_argument("--mute")', "--mute"),
         ('parser.add_argument("--mute", help=" ")', "--mute"),
         ('parser.add_subparsers().add_parser("child", help="c").add_argument("--deep")', "child --deep"),
-        ("raise SystemExit(3)", "exit code 3"),
     ],
 )
 def test_what_is_undocumented_is_refused(program, line, named):
     with pytest.raises(PackError, match=named):
         cli_page(program(line))
+
+
+def test_a_command_without_parser_is_refused(program):
+    (root := program("pass") / "scripts" / "toy.py").write_text("")
+    with pytest.raises(PackError, match="toy.py: expected a function parser"):
+        cli_page(root.parents[1])
 
 
 def test_the_performance_page_is_in_step():

@@ -1,16 +1,13 @@
-"""docs/cli.md: every command, every argument and its help, read from the commands' own parsers.
+"""docs/cli.md: every command, every argument and its help, from the `parser()` of each script.
 
-The parsers are taken, not the text of `--help`: its wrapping differs with the version of Python.
+The text of `--help` is not used, because its wrapping differs with the version of Python.
 """
 
 import argparse
 import re
 import runpy
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 from inference_kernels.core.errors import PackError
 from inference_kernels.pages.markdown import table
@@ -25,57 +22,34 @@ where, and what to do.
 """
 
 
-class _Taken(BaseException):
-    """Carries a parser out of a command when it would parse; no handler of the command catches it."""
-
-    def __init__(self, parser: argparse.ArgumentParser):
-        self.parser = parser
-
-
 def parser_of(script: Path) -> argparse.ArgumentParser:
-    """The parser that `script` would use. PackError if it ends without parsing anything."""
-
-    def take(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        raise _Taken(parser)
-
-    methods = {name: take for name in ("parse_args", "parse_known_args", "parse_intermixed_args")}
-    arguments = [str(script)]
-    try:
-        with (
-            mock.patch.multiple(argparse.ArgumentParser, **methods),
-            mock.patch.object(sys, "argv", arguments),
-            mock.patch.object(sys, "path", [str(script.parent), *sys.path]),
-        ):
-            runpy.run_path(str(script), run_name="__main__")
-    except _Taken as taken:
-        taken.parser.prog = script.name
-        return taken.parser
-    except SystemExit as stop:
-        raise _no_parser(script, f"exit code {stop.code}") from stop
-    raise _no_parser(script, "an end")
-
-
-def _no_parser(script: Path, found: str) -> PackError:
-    return PackError(
-        expected="a command that parses its arguments first",
-        found=found,
-        where=script.name,
-        remedy="call argparse before anything else",
-    )
+    """Import `script` and return its parser; PackError if it defines no `parser()`."""
+    build = runpy.run_path(str(script)).get("parser")
+    if build is None:
+        raise PackError(
+            expected="a function parser()",
+            found="none",
+            where=script.name,
+            remedy="build the command's ArgumentParser in it",
+        )
+    parser: argparse.ArgumentParser = build()
+    parser.prog = script.name
+    return parser
 
 
 def scripts(root: Path) -> list[Path]:
+    """List the commands of the repository."""
     return sorted((root / "scripts").glob("*.py"))
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Positional arguments and options, without `--help` and subcommands."""
+    """List positional arguments and options, without `--help` and subcommands."""
     left_out = (argparse._HelpAction, argparse._SubParsersAction)
     return [action for action in parser._actions if not isinstance(action, left_out)]
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """(name, help, parser) of each subcommand."""
+    """Yield (name, help, parser) of each subcommand."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -83,7 +57,7 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, arg
 
 
 def undocumented(parser: argparse.ArgumentParser) -> list[str]:
-    """Arguments and subcommands without help."""
+    """Name the arguments and subcommands without help."""
     missing = [_name(action) for action in actions(parser) if not (action.help or "").strip()]
     for name, text, child in subcommands(parser):
         missing += [name] * (not text.strip()) + [f"{name} {item}" for item in undocumented(child)]
@@ -91,7 +65,7 @@ def undocumented(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def cli_page(root: Path) -> str:
-    """The page, as Markdown. PackError for a command or an argument without description."""
+    """Write the page, as Markdown; PackError for a command without description or an argument without help."""
     sections = [INTRODUCTION.rstrip()]
     for path in scripts(root):
         parser = parser_of(path)
@@ -112,12 +86,12 @@ def _section(parser: argparse.ArgumentParser, described: bool = True) -> list[st
     if described and not parser.description:
         raise PackError(expected="a description", found="none", where=parser.prog, remedy="write the docstring")
     rows = [(f"`{_cell(_name(action))}`", _cell(_help(parser, action))) for action in actions(parser)]
-    paragraphs = [parser.description.strip()] if described else []
+    paragraphs = [(parser.description or "").strip()] if described else []
     return paragraphs + [table(["argument", "meaning"], rows) if rows else "No arguments."]
 
 
 def _name(action: argparse.Action) -> str:
-    """`--option VALUE` as one would type it; optional positional arguments in brackets."""
+    """Write an argument as one types it, `--option VALUE`; optional positional arguments in brackets."""
     value = _value(action)
     if not action.option_strings:
         return f"[{value} ...]" if action.nargs == "*" else f"[{value}]" if action.nargs == "?" else value
