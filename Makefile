@@ -1,6 +1,6 @@
 # make run      install, check and replay the data of this checkout
 # make test     install the test tools, lint and run the tests
-# make lint     formatting, rules of style, spelling
+# make lint     formatting, rules of style, spelling, types
 # make engine   install SGLang for captures
 # make capture-ltx   capture, import and replay what is too large for the repository
 # make bench-at-size   the same on trees of 146 GB (sparse) and 20 GB (written)
@@ -22,6 +22,7 @@ lint: .venv/.tested-with
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/codespell
+	$(BIN)/mypy --no-error-summary
 
 # The distribution path with the real engine (needs `make engine`); the miniature of it is in `make test`.
 test-distribution: .venv/.tested-with engine

@@ -5,12 +5,12 @@ import argparse
 from pathlib import Path
 
 from inference_kernels.cli import print_json, print_table, run_main
-from inference_kernels.judge import options as judge_cli
+from inference_kernels.judge.options import add_options, chosen_workloads, judging
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__)
-    judge_cli.add_options(result)
+    add_options(result)
     result.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one per workload")
     result.add_argument("--solution", metavar="NAME", help="this solution only")
     result.add_argument("--definition", metavar="NAME", help="solutions of this definition only")
@@ -26,10 +26,10 @@ def main() -> int:
     solutions = find_solutions(options.root, options.solution, options.definition)
     report.start_report(options.report, resume=False)
     records = []
-    with judge_cli.judging(options) as judge:
+    with judging(options) as judge:
         for solution in solutions:
             definition = load_definition(options.root, str(solution.get("definition")))
-            only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)
+            only = chosen_workloads(judge.task(definition["name"]), options.dev)
             for record in audit.audit(judge, definition, solution, only):
                 report.append(options.report, record)
                 records.append(record)

@@ -5,12 +5,12 @@ import argparse
 from pathlib import Path
 
 from inference_kernels.cli import print_json, print_table, run_main
-from inference_kernels.judge import options as judge_cli
+from inference_kernels.judge.options import add_options, chosen_workloads, judging
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__)
-    judge_cli.add_options(result)
+    add_options(result)
     result.add_argument("--report", type=Path, required=True, metavar="FILE", help="JSON lines, one per workload")
     result.add_argument("--resume", action="store_true", help="continue a report of this machine: skip what passed")
     result.add_argument("--solution", metavar="NAME", help="this solution only")
@@ -32,7 +32,7 @@ def main() -> int:
 
     solutions = find_solutions(options.root, options.solution, options.definition)
     report.start_report(options.report, options.resume)
-    with judge_cli.judging(options, options.compare_to) as judge:
+    with judging(options, options.compare_to) as judge:
         skip = set()
         if options.report.exists():
             skip = report.finished_work(options.report, judge.environment)
@@ -48,18 +48,18 @@ def main() -> int:
 def run(options: argparse.Namespace, judge, solution: dict, skip: set) -> list[dict]:
     from inference_kernels.core.definitions import load_definition
     from inference_kernels.core.records import read_workloads
-    from inference_kernels.judge import report as judge_report
+    from inference_kernels.judge import report
     from inference_kernels.judge.benchmark import benchmark
 
     definition = load_definition(options.root, str(solution.get("definition")))
-    only = judge_cli.chosen_workloads(judge.task(definition["name"]), options.dev)
+    only = chosen_workloads(judge.task(definition["name"]), options.dev)
     workloads = {item["uuid"]: item for item in read_workloads(options.root, definition)}
     records = []
     for record in benchmark(judge, definition, solution, only, skip):
-        judge_report.append(options.report, record)
-        trace = judge_report.trace_of(record, workloads[record["workload"]]) if options.traces else None
+        report.append(options.report, record)
+        trace = report.trace_of(record, workloads[record["workload"]]) if options.traces else None
         if trace:
-            judge_report.write_trace(options.traces, definition["op_type"], trace)
+            report.write_trace(options.traces, definition["op_type"], trace)
         records.append(record)
     return records
 

@@ -11,7 +11,7 @@ def main() -> int:
     options = parser().parse_args()
     if options.import_capture:
         return import_capture(options.import_capture, options.output_root, options.store)
-    return replay(options.replay_root, options.device, options.definition)
+    return replay_dataset(options.replay_root, options.device, options.definition)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,22 +51,21 @@ def import_capture(run: Path, root: Path, store: str) -> int:
     return 0
 
 
-def replay(root: Path, device: str, only: str | None) -> int:
-    from inference_kernels.core import replay as library
+def replay_dataset(root: Path, device: str, only: str | None) -> int:
+    from inference_kernels.core import replay
     from inference_kernels.core.definitions import load_definition, require_dataset
-    from inference_kernels.core.replay import REPLAY_COLUMNS, replay_counts, replay_rows, replay_troubles
 
-    library.require_device(device)
+    replay.require_device(device)
     require_dataset(root)
     if only:
         load_definition(root, only)
     results = list(
-        progress(library.replay_root(root, device, only), library.count_workloads(root, only), "replay", "workload")
+        progress(replay.replay_root(root, device, only), replay.count_workloads(root, only), "replay", "workload")
     )
-    print_table(replay_rows(results), REPLAY_COLUMNS)
-    for line in replay_troubles(results):
+    print_table(replay.replay_rows(results), replay.REPLAY_COLUMNS)
+    for line in replay.replay_troubles(results):
         print(line)
-    counts = replay_counts(results)
+    counts = replay.replay_counts(results)
     print_json({"device": device} | counts)
     return 0 if counts["replayed"] and not counts["failed"] else 1
 

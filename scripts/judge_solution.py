@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from inference_kernels.cli import positive, print_json, print_table, run_main
-from inference_kernels.judge import options as judge_cli
+from inference_kernels.judge.options import add_options, chosen_workloads, judging
 
 COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
 
@@ -18,7 +18,7 @@ COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("candidate", type=Path, help="a native Solution JSON, or a folder with main.py")
-    judge_cli.add_options(result)
+    add_options(result)
     result.add_argument("--task", metavar="NAME", help="definition that a folder solves")
     result.add_argument("--baseline", metavar="NAME", help="compare with this solution instead of the task's baseline")
     result.add_argument(
@@ -40,9 +40,9 @@ def main() -> int:
 
     candidate = read_candidate(options.candidate, options.root, options.task)
     definition = load_definition(options.root, str(candidate.get("definition")))
-    with judge_cli.judging(options) as judge:
+    with judging(options) as judge:
         task = judge.task(definition["name"])
-        only = judge_cli.chosen_workloads(task, options.dev)
+        only = chosen_workloads(task, options.dev)
         if options.validation_only and not options.baseline:
             pairs = [(record, {}) for record in benchmark(judge, definition, candidate, only, set())]
         else:
