@@ -33,7 +33,7 @@ def real_sessions() -> list[dict]:
 
 
 def slow_reading(content: dict, relative: bool) -> list[dict]:
-    """Requests in flat order, by the definitions: a dictionary of owners, every block looked at."""
+    """List requests in flat order by the plain rule: a dictionary of owners, every block compared."""
     rows = []
     for outer, item in enumerate(content["requests"]):
         nested = item["type"] == "subagent"

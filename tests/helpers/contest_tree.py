@@ -21,7 +21,7 @@ WORKLOADS = [
 
 
 def contest_root(path: Path) -> Path:
-    """A dataset root with the two gated delta definitions and their tasks, without dev lists or workloads."""
+    """Write a dataset root with the two gated delta definitions and their tasks, without dev lists or workloads."""
     shutil.copytree(REPOSITORY / "definitions" / "gdn", path / "definitions" / "gdn")
     (path / "tasks").mkdir()
     for name in (DECODE, PREFILL):
@@ -49,7 +49,7 @@ def workload_tensors(lead: tuple[int, ...], bounds: tuple[int, ...] | None, stat
 
 
 def contest_tree(path: Path, layout: str, workloads: list[tuple] = WORKLOADS) -> Path:
-    """layout `flat`: blob/workloads/gdn/<name>_<uuid>; `nested`: blob/workloads/gdn/<name>/<name>_<uuid>."""
+    """Write the miniature; a tensor file is `<name>_<uuid>`, in a folder `<name>` of its own if `nested`, not if `flat`."""
     for name, uuid, lead, bounds, state in workloads:
         folder = "blob/workloads/gdn" + (f"/{name}" if layout == "nested" else "")
         text = f"./{folder}/{name}_{uuid}.safetensors"

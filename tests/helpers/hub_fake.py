@@ -1,6 +1,6 @@
-"""A dataset repository that answers like the Hub's HTTP interface, on 127.0.0.1, with faults on request.
+"""A dataset repository on 127.0.0.1 that answers like the Hub's HTTP interface, with faults on request.
 
-It knows what the clients need: revisions, paged listings, downloads with ranges, upload modes, the LFS batch
+It implements what huggingface_hub needs: revisions, paged listings, downloads with ranges, upload modes, the LFS batch
 interface, commits with additions and copies. Content is checked against its hash, as the Hub does.
 """
 
@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,7 @@ PAGE = 4
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose `METHOD path` matches.
+    """A fault of the next `times` requests whose `METHOD path` matches.
 
     status: answered with these headers. truncate, corrupt: the body ends after half, or has a bit flipped.
     hang: no answer until the server stops. late: carried out, but not answered so.
@@ -37,8 +38,18 @@ class Fault:
     times: int = 1
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Say nothing about clients that close their connection."""
+
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, address)
+
+
 class FakeHub:
-    """Contents by path, one dictionary for each commit; every request is in `log`."""
+    """Contents by path, one dictionary per commit; `log` lists every request."""
 
     def __init__(self):
         self.objects: dict[str, bytes] = {}
@@ -49,8 +60,7 @@ class FakeHub:
         self.orders: list[list[str]] = []
         self.stopped = threading.Event()
         self.lock = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
-        self.server.daemon_threads = True
+        self.server = QuietServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
@@ -64,7 +74,7 @@ class FakeHub:
         return self.commits[-1]
 
     def put(self, files: dict[str, bytes]) -> None:
-        """A commit made behind the clients' back."""
+        """Commit files without a client."""
         self.commits.append(self.tree | {path: (mode(path), content) for path, content in files.items()})
         self.objects |= {sha256(content): content for content in files.values()}
 
@@ -86,7 +96,7 @@ class FakeHub:
         return None
 
     def apply(self, lines: list[dict]) -> str | None:
-        """Carry out a commit; an error message if an object is missing."""
+        """Carry out a commit; return an error message if an object is missing."""
         tree, order = dict(self.tree), []
         for line in lines[1:]:
             value = line["value"]

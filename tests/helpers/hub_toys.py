@@ -17,7 +17,7 @@ OTHER = "toy_gather_other"
 
 
 class Waits:
-    """A patience that does not wait, and remembers how long it should have."""
+    """A patience that records its waits instead of waiting."""
 
     def __init__(self, attempts: int = 4):
         self.seconds: list[float] = []
@@ -42,7 +42,7 @@ def hub(monkeypatch) -> Iterator[FakeHub]:
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory) -> Path:
-    """Four workloads of two definitions, captured and imported; both definitions see the same tensors."""
+    """Capture and import four workloads of two definitions that see the same tensors."""
     folder = tmp_path_factory.mktemp("hub")
     root = toy_root(folder / "dataset")
     add_definition(root, OTHER)
@@ -55,7 +55,7 @@ def captured(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def checkout(captured, tmp_path) -> Path:
-    """A copy of the captured checkout that a test may change."""
+    """Copy the captured checkout for a test to change."""
     return Path(shutil.copytree(captured, tmp_path / "checkout"))
 
 
@@ -69,7 +69,7 @@ def pointer(content: bytes) -> str:
 
 
 def as_pointers(root: Path) -> dict[str, bytes]:
-    """Replace every large tensor by its pointer; what they held."""
+    """Replace every large tensor by its pointer; return their contents by path."""
     held = {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted((root / "blob" / "workloads").rglob("*.safetensors"))
@@ -80,6 +80,6 @@ def as_pointers(root: Path) -> dict[str, bytes]:
 
 
 def published(hub: FakeHub, root: Path) -> None:
-    """The checkout's files, put on the Hub as a publication would."""
+    """Put the checkout's files on the Hub as a publication would."""
     files = {item.path: item.source.read_bytes() for item in local_files(root)}
     hub.put(files | {"README.md": b"---\n---\n# Toy\n"})

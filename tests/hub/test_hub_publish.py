@@ -24,7 +24,7 @@ def here(step, limit_s, where):
 
 
 def publish(root, hub, waits=None, batch_files=100, limited=here):
-    """What `sync_hub.py publish` does, batches in this process; the plan."""
+    """Do what `sync_hub.py publish` does, with batches in this process; return the plan."""
     waits = waits or Waits()
     files = hub_publish.publishable(root, REPOSITORY)
     source = HubReader(REPOSITORY, hub.endpoint)

@@ -21,7 +21,7 @@ EVERYTHING = PullSelection()
 
 
 def pull(root, hub, selection=EVERYTHING, waits=None, jobs=1):
-    """What `sync_hub.py pull` does: (state, selected workloads, fetches)."""
+    """Do what `sync_hub.py pull` does; return (state, selected workloads, fetches)."""
     waits = waits or Waits()
     source, state = HubReader(REPOSITORY, hub.endpoint), hub_pull.Checkout(root, None)
     commit, state.remote = listing(source, "main", waits.patience, waits.told.append)
@@ -123,7 +123,7 @@ def test_records_that_differ_are_left_alone(clone, hub):
 
 
 def requests_of(hub, path) -> list[str]:
-    """What follows the path in the log: the range that was asked for."""
+    """List the ranges asked for of a path, from the log."""
     return [line.split(path)[1].strip() for line in hub.log if path in line]
 
 
@@ -156,13 +156,11 @@ def test_a_part_that_cannot_be_used_is_started_again(clone, hub, left, asked):
     assert real(root, held) == set(held) and requests_of(hub, path) == asked and not state.findings.items
 
 
-def test_wrong_bytes_once_are_fetched_again_twice_are_an_error(clone, hub):
+@pytest.mark.parametrize("wrong", [{"corrupt": True}, {"status": 200}], ids=["one bit", "another length"])
+def test_wrong_bytes_once_are_fetched_again_twice_are_an_error(clone, hub, wrong):
     root, held = clone
     bad, good = sorted(held)[:2]
-    hub.faults = [
-        Fault(f"GET .*/resolve/.*{good}", corrupt=True),
-        Fault(f"GET .*/resolve/.*{bad}", corrupt=True, times=2),
-    ]
+    hub.faults = [Fault(f"GET .*/resolve/.*{good}", **wrong), Fault(f"GET .*/resolve/.*{bad}", times=2, **wrong)]
     state, _, _ = pull(root, hub)
     assert [(item.level, item.where) for item in state.findings.items] == [("error", bad)]
     assert bad not in real(root, held) and good in real(root, held)

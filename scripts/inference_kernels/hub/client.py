@@ -104,12 +104,13 @@ class HubReader:
 
         if part.exists() and part.stat().st_size > size:
             part.unlink()
-        api(self.endpoint)
+        limit_waits()
         url = hf_hub_url(self.repository, path, repo_type="dataset", revision=commit, endpoint=self.endpoint)
         # Without `identity` the Hub compresses text, and lengths and ranges would mean other bytes.
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         with translated(path), _Part(part, path, late) as stream:
-            http_get(url, stream, resume_size=stream.tell(), headers=headers, expected_size=size)
+            if (start := stream.tell()) < size:
+                http_get(url, stream, resume_size=start, headers=headers)
 
 
 class _Part(io.FileIO):
@@ -142,8 +143,16 @@ def require_package() -> None:
 
 
 def api(endpoint: str | None) -> Any:
-    """Open huggingface_hub's interface, without its progress bars and its unlimited waits."""
-    from huggingface_hub import HfApi, get_session
+    """Open huggingface_hub's interface. endpoint: None for HF_ENDPOINT or huggingface.co."""
+    from huggingface_hub import HfApi
+
+    limit_waits()
+    return HfApi(endpoint=endpoint)
+
+
+def limit_waits() -> None:
+    """Keep the library from waiting without a limit, and from drawing progress bars."""
+    from huggingface_hub import get_session
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
@@ -151,7 +160,6 @@ def api(endpoint: str | None) -> Any:
     if _raise_busy not in hooks["response"]:
         hooks["request"] = [*hooks["request"], _limit_silence]
         hooks["response"] = [*hooks["response"], _raise_busy]
-    return HfApi(endpoint=endpoint)
 
 
 def _limit_silence(request: Any) -> None:
