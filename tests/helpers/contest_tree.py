@@ -49,7 +49,7 @@ def workload_tensors(lead: tuple[int, ...], bounds: tuple[int, ...] | None, stat
 
 
 def contest_tree(path: Path, layout: str, workloads: list[tuple] = WORKLOADS) -> Path:
-    """Write the miniature; a tensor file is `<name>_<uuid>`, in a folder `<name>` of its own if `nested`, not if `flat`."""
+    """Write the miniature; with layout `nested` each definition's tensor files have a folder of their own."""
     for name, uuid, lead, bounds, state in workloads:
         folder = "blob/workloads/gdn" + (f"/{name}" if layout == "nested" else "")
         text = f"./{folder}/{name}_{uuid}.safetensors"
