@@ -171,7 +171,7 @@ def test_a_request_without_output_generates_one_token():
     silent = replace(trace, requests=(replace(trace.requests[0], output_tokens=0),))
     case = agentx.traced_case(served_profile("qwen-next", "published"), "qwen-next", silent, None)
     assert case.outputs == [1] and set(case.keep) == {"prefill"}
-    assert case.trace.receipt()["output_tokens"] == [0]
+    assert case.trace.record_fields()["output_tokens"] == [0]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -208,7 +208,7 @@ def test_the_record_names_text_tokenizer_rule_and_trace(options):
     assert found["output_tokens"] == [7] and found["trace"]["output_tokens"] == [90]
     assert found["expected_cached_tokens"] == [[141_568, 141_568]] and found["page_size"] == 256
     assert found["shared_prompt_tokens"][0] >= 141_568
-    assert found["trace"] == case.trace.receipt() and found["trace"]["provenance"] == "reconstructed"
+    assert found["trace"] == case.trace.record_fields() and found["trace"]["provenance"] == "reconstructed"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ paid for. `--timeout-hours` overrides the sum; a capture that ran out of time go
 from dataclasses import dataclass
 from math import ceil
 
-from inference_kernels.agentx.shapes import Case, load_cases
+from inference_kernels.agentx.shapes import ShapeCase, load_cases
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.engine.agentx import served_profile
 from inference_kernels.models.registry import MEDIA, PUBLISHED, find_profile
@@ -61,7 +61,7 @@ def _choose(known: list[str], chosen: list[str] | None, default: list[str]) -> l
     return [name for name in known if name in (chosen or default)]
 
 
-def _missing(case: Case, served: dict) -> str:
+def _missing(case: ShapeCase, served: dict) -> str:
     if not case.runnable:
         return "its block ids are not in agentx_shapes.json: run select_agentx_requests.py on the trace"
     return "" if case.name in served else "the published profile of capture_llm.py does not serve it"

@@ -50,7 +50,7 @@ class TracedPrompt:
 class TracedCase(RequestCase):
     """A case of `agentx_shapes.json`. `cached` says nothing here: see `cached_ranges`."""
 
-    trace: shapes.Case
+    trace: shapes.ShapeCase
 
     @property
     def outputs(self) -> list[int]:
@@ -80,7 +80,7 @@ def require_cases(kind: str, names: Iterable[str]) -> None:
     shapes.choose(shapes.load_cases(), names, kind)
 
 
-def traced_case(profile: Profile, kind: str, trace: shapes.Case, output_limit: int | None) -> TracedCase:
+def traced_case(profile: Profile, kind: str, trace: shapes.ShapeCase, output_limit: int | None) -> TracedCase:
     before = TracedPrompt(trace.predecessor) if trace.predecessor else None
     case = TracedCase(
         prompts=tuple(map(TracedPrompt, trace.requests)),
@@ -104,7 +104,7 @@ def steps_to_keep(profile: Profile, prefills: int, decodes: int) -> Keep:
     }
 
 
-def prefill_passes(profile: Profile, trace: shapes.Case) -> int:
+def prefill_passes(profile: Profile, trace: shapes.ShapeCase) -> int:
     """Count the forward passes of the prefill if every cache hit is complete: no run has fewer, so kept ones occur.
 
     Only shared blocks are counted, not a further page of tokens that agree by accident.
@@ -201,7 +201,7 @@ def trace_record(
 ) -> dict[str, Any]:
     """Return what the records say of a traced request besides lengths and the prompts' hash."""
     return {
-        "trace": case.trace.receipt(),
+        "trace": case.trace.record_fields(),
         "text_sha256": AUTHORED_SHA256,
         "base_sha256": tokens_sha256(base),
         "page_size": profile.page_size,
