@@ -42,21 +42,21 @@ def parser() -> argparse.ArgumentParser:
         type=positive,
         default=os.cpu_count(),
         metavar="N",
-        help="files fetched or hashed at a time (default: one for each core)",
+        help="files fetched or hashed at a time (default: one per core)",
     )
     common.add_argument(
         "--attempts",
         type=positive,
         default=8,
         metavar="N",
-        help="tries of each step while the Hub is busy (default: 8)",
+        help="tries per step while the Hub is busy (default: 8)",
     )
     common.add_argument(
         "--batch-seconds",
         type=positive,
         default=600,
         metavar="N",
-        help="time limit of a batch, plus one second for each MB (default: 600)",
+        help="time limit of a batch, plus one second per MB (default: 600)",
     )
     actions = result.add_subparsers(dest="action", required=True, metavar="{pull,publish,verify}")
     add_pull(actions.add_parser("pull", parents=[common], help="fetch tensors (and into an empty folder, records)"))

@@ -60,10 +60,12 @@ class ContestWorkload:
 
     @property
     def where(self) -> str:
+        """Name the workload's place in the dataset, for errors."""
         return f"{self.file}:{self.line} (contest workload {self.uuid})"
 
     @property
     def case(self) -> str:
+        """Name the workload's case in a capture run."""
         return f"{self.definition['name']}:{self.uuid}"
 
     @property

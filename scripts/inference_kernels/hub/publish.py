@@ -35,9 +35,11 @@ class Batch:
 
     @property
     def size(self) -> int:
+        """Sum the bytes of the files."""
         return sum(item.size for item in self.files)
 
     def describe(self) -> str:
+        """Describe the batch in one line."""
         first = self.files[0].path if self.files else self.copies[0][1]
         return f"{len(self.files)} files of {self.size:,} bytes, {len(self.copies)} copies, from {first}"
 
@@ -53,6 +55,7 @@ class PublishPlan:
     sent: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
+        """Count what is sent and what was found."""
         return {
             "files": len(self.files),
             "bytes": sum(item.size for item in self.files),
