@@ -45,11 +45,7 @@ def parser() -> argparse.ArgumentParser:
         help="files fetched or hashed at a time (default: one per core)",
     )
     common.add_argument(
-        "--attempts",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="tries per step while the Hub is busy (default: 8)",
+        "--attempts", type=positive, default=8, metavar="N", help="tries per step while the Hub is busy (default: 8)"
     )
     common.add_argument(
         "--batch-seconds",
