@@ -1,11 +1,6 @@
-"""The judge's single rules: statistics, floors, selections, outputs, GPUs, locks, solutions, verdicts."""
+"""The judge's single rules: statistics, selections, outputs, GPUs, solutions, verdicts."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -14,8 +9,8 @@ from hypothesis import strategies as st
 
 from helpers import judge_toy, toy
 from inference_kernels.core.definitions import load_definition
-from inference_kernels.core.errors import LockHeld, NotFound, SchemaError
-from inference_kernels.core.locks import lock_path, locked, network_warning
+from inference_kernels.core.errors import NotFound, SchemaError
+from inference_kernels.core.locks import lock_path
 from inference_kernels.core.schema import parameter_count
 from inference_kernels.judge.candidate import folder_solution, read_candidate, require_sound
 from inference_kernels.judge.checks import describe_selection, untouched_elements
@@ -145,7 +140,7 @@ def test_poison_is_recognised_by_all_bytes_of_a_wrong_element():
     assert untouched_elements(padded, padded, 0xFF) == 0
 
 
-# GPU names and locks
+# GPU names
 
 
 def test_gpus_are_found_by_unique_prefix_also_mig():
@@ -173,49 +168,6 @@ def test_the_listing_order_does_not_change_the_lock(tmp_path):
 
 def test_uuids_compare_with_and_without_prefix():
     assert same_uuid("GPU-ab", "AB".lower()) and not same_uuid("GPU-ab", "GPU-ac")
-
-
-HOLD = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from inference_kernels.core.locks import locked
-with locked(Path(sys.argv[2]), ["GPU-b", "GPU-a"], 5):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_held_lock_names_its_holder_and_dies_with_it(repository, tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(repository / "scripts"), str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(LockHeld) as caught, locked(tmp_path, ["GPU-a"], 0.2):
-            pass
-        assert str(holder.pid) in caught.value.line() and "--lock-timeout" in caught.value.line()
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with locked(tmp_path, ["GPU-a", "GPU-b"], 5):
-            assert json.loads(lock_path(tmp_path, "GPU-a").read_text())["pid"] == os.getpid()
-    finally:
-        holder.kill()
-        holder.wait()
-
-
-def test_a_lock_waits_for_its_turn(tmp_path):
-    with locked(tmp_path, ["GPU-a"], 0):
-        begun = time.monotonic()
-        with pytest.raises(LockHeld), locked(tmp_path, ["GPU-a"], 0.3):
-            pass
-        assert time.monotonic() - begun >= 0.3
-
-
-def test_a_network_file_system_is_warned_of(tmp_path):
-    mounts = f"/dev/vda / ext4 rw 0 0\nserver:/export {tmp_path} nfs4 rw 0 0\n"
-    assert "nfs4" in network_warning(tmp_path / "locks", mounts)
-    assert network_warning(tmp_path / "locks", "/dev/vda / ext4 rw 0 0\n") == ""
 
 
 # Solutions
