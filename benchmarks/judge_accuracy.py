@@ -32,7 +32,7 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 
 ROUNDS, PAUSED, REPLAYS = 6, 4, 10
 DUELS = 10
-# Launches of a library and of Triton, of 7 to 50 us on an H200, and eager calls; with ten duels some seven minutes.
+# Launches of a library and of Triton, of 7 to 50 us on an H200, and eager calls; ten duels take some ten minutes.
 SOLUTIONS = (
     "torch_dense_gemm_bf16_nt_n4096_k4096",
     "triton_neighborhood_attention_3d_h32_d64_w3x7x7",
@@ -63,7 +63,7 @@ def kernels() -> dict[str, Callable[[], Any]]:
 
 def accuracy() -> list[dict[str, Any]]:
     """Time each kernel by the judge's events and by CUPTI, interleaved, so that both see the same clocks."""
-    from inference_kernels.judge.worker.device import CudaDevice
+    from inference_kernels.judge.worker.cuda import CudaDevice
 
     device, rows = CudaDevice(), []
     overhead_us = device.launch_overhead_ns() / 1e3

@@ -95,7 +95,7 @@ def test_the_same_solution_is_as_fast_as_itself(gpu, tmp_path, timed):
 
 
 def test_a_late_host_is_not_timed():
-    from inference_kernels.judge.worker.device import CudaDevice
+    from inference_kernels.judge.worker.cuda import CudaDevice
 
     device, values = CudaDevice(), torch.zeros(2**18, device="cuda")
     replay, _ = device.capture(lambda: values.add_(1), 3)
@@ -111,7 +111,7 @@ def test_a_late_host_is_not_timed():
 
 
 def test_reading_24_mb_takes_longer_from_a_cold_cache():
-    from inference_kernels.judge.worker.device import CudaDevice
+    from inference_kernels.judge.worker.cuda import CudaDevice
 
     device = CudaDevice()
     overhead = device.launch_overhead_ns()
@@ -144,7 +144,7 @@ def test_a_file_reaches_the_gpu_byte_for_byte(tmp_path):
 
 
 def test_poisoned_memory_reaches_fresh_tensors():
-    from inference_kernels.judge.worker.device import CudaDevice
+    from inference_kernels.judge.worker.cuda import CudaDevice
 
     device = CudaDevice()
     for size in (512, 3 * 2**20):

@@ -115,7 +115,7 @@ def test_figures_of_the_page(script, tmp_path):
         "The judge adds\n0.75 s; the slowest record took 2.5 s.",
     ):
         assert text in page, text
-    assert page.count("python benchmarks/judge_accuracy.py --duels 2") == 4
+    assert page.count("python benchmarks/judge_accuracy.py --duels 2") == 1
 
 
 def test_the_command_is_recorded_without_paths(script):

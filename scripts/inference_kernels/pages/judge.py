@@ -68,7 +68,7 @@ cold L2. {text}.
 
 {rows}
 
-Reproduce: `{command}`, which also prints this table."""
+The command above measures and prints this table."""
 DUELS = """## What a duel resolves
 
 A solution judged against itself on the dev workloads of its task should have the ratio 1. Per solution: the mean of
@@ -87,7 +87,7 @@ below {short} us: `--duels N` then takes the mean of N. Look at the row of a sol
 timed in the same way: a speedup closer to 1 than one duel resolves there is a tie until more duels say otherwise.
 Compare eager times of two hosts only as ratios to the same baseline.
 
-Reproduce: `{command}`. For a candidate, `python scripts/judge_solution.py CANDIDATE --dev --duels 10
+The command above measures this table too. For a candidate, `python scripts/judge_solution.py CANDIDATE --dev --duels 10
 --gpu UUID --lock-directory DIR` prints the single ratios as `duels`."""
 COST = """## What it costs
 
@@ -99,29 +99,29 @@ the loading of a workload and its reference.
 
 {rows}
 
-Reproduce: `{command}`. Every record of `judge_solution.py` and `benchmark_solutions.py` has the same `seconds`."""
+The command above measures this table too. Every record of `judge_solution.py` and `benchmark_solutions.py` has the same
+`seconds`."""
 
 
 def judge_page(root: Path) -> str:
     """Write the page, as Markdown, from the summary of a root."""
     found = read_object(root / SUMMARY)
-    command, duels = found["command"], found["self_duels"]
+    duels = found["self_duels"]
+    found["command"] = found["command"].replace(" --solution", " \\\n    --solution")
     parts = [
         INTRODUCTION.format(path=SUMMARY, ways=_way_table(found["launch_overhead_us"]), reject=REJECT_BELOW, **found),
-        ACCURACY.format(text=_agreement(found["kernels"]), rows=_kernel_table(found["kernels"]), command=command),
+        ACCURACY.format(text=_agreement(found["kernels"]), rows=_kernel_table(found["kernels"])),
         DUELS.format(
             count=len(duels[0]["ratios"]),
             text=". ".join(_spread(duels, timed) for timed in ("launch", "call") if _timed(duels, timed)),
             rows=_duel_table(duels),
             short=SHORT_US,
-            command=command,
         ),
         COST.format(
             records=sum(2 * len(one["ratios"]) * len(one["workloads"]) for one in duels),
             overhead=_range([one["seconds"]["overhead"] for one in duels], " s"),
             largest=max(one["seconds"]["largest"] for one in duels),
             rows=_cost_table(duels),
-            command=command,
         ),
     ]
     return "\n\n".join(parts) + "\n"
