@@ -15,7 +15,7 @@ from inference_kernels.core.tasks import read_task
 from inference_kernels.judge.rearrange import (
     DrawnMove,
     Move,
-    Place,
+    MovedAxis,
     draw_move,
     fp4_pages,
     fp8_pages,
@@ -168,7 +168,7 @@ def test_every_definition_has_moves_that_name_its_own_tensors(definition, reposi
 
 
 def test_rows_move_only_inside_their_group():
-    move = Move("rows", (Place("a", 0),), within=("ids",))
+    move = Move("rows", (MovedAxis("a", 0),), within=("ids",))
     ids = torch.tensor([2, 0, 1, 0, 2, 0], dtype=torch.int32)
     draws = [
         draw_move(move, {"a": torch.arange(6), "ids": ids}, {}, torch.Generator().manual_seed(seed))
@@ -182,7 +182,7 @@ def test_rows_move_only_inside_their_group():
 
 
 def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
-    move = Move("rows", (Place("a", 0),), within=("ids", "kind"))
+    move = Move("rows", (MovedAxis("a", 0),), within=("ids", "kind"))
     one, other = torch.tensor([0, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0, 1, 1, 0])
     inputs = {"a": torch.arange(6), "ids": one, "kind": other}
     orders = {
@@ -195,7 +195,7 @@ def test_groups_of_two_keys_are_those_rows_that_agree_in_both():
 
 def test_relabelled_ids_point_at_the_same_rows():
     table, ids = torch.arange(12.0).view(6, 2), torch.tensor([5, -1, 0, 3, 3], dtype=torch.int32)
-    move = Move("pages", (Place("table", 0, unit=2),), relabel=(("ids", "P"),))
+    move = Move("pages", (MovedAxis("table", 0, unit=2),), relabel=(("ids", "P"),))
     drawn = draw_move(move, {"table": table, "ids": ids}, {"P": 2}, torch.Generator().manual_seed(1))
     values = after(drawn, {"table": table, "ids": ids})
     assert torch.equal(values["table"][values["ids"].long()][ids >= 0], table[ids.long()][ids >= 0])
@@ -206,8 +206,8 @@ def test_inner_and_block_permutations_keep_their_structure():
     values = torch.arange(12).view(1, 12)
     order = torch.tensor([2, 0, 1])
     inner, blocks = values.clone(), values.clone()
-    permute_(inner, Place("q", 1, unit=3, inner=True), order)
-    permute_(blocks, Place("q", 1, unit=4), order)
+    permute_(inner, MovedAxis("q", 1, unit=3, inner=True), order)
+    permute_(blocks, MovedAxis("q", 1, unit=4), order)
     assert inner.tolist() == [[2, 0, 1, 5, 3, 4, 8, 6, 7, 11, 9, 10]]
     assert blocks.tolist() == [[8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7]]
 
@@ -223,7 +223,7 @@ def test_page_views_cover_every_byte_once():
 @pytest.mark.parametrize("text", ["q", "q.", "q.1*", "q.1x2", "q@", ".1"])
 def test_a_misspelt_place_is_refused(text):
     with pytest.raises(SchemaError, match="correct the move"):
-        Place.parse(text)
+        MovedAxis.parse(text)
 
 
 @pytest.mark.parametrize("move", [{"name": "rows", "axes": "a.0", "reorder": True}, {"name": "rows"}])

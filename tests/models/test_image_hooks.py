@@ -18,7 +18,7 @@ from helpers.toy_image_engine import (
     USPAttention,
     qkv,
 )
-from inference_kernels.models.image.hooks import ImageHooks, Place
+from inference_kernels.models.image.hooks import EngineStep, ImageHooks
 from inference_kernels.models.image.spec import CACHED_PREFIX, EMPTY_PREFIX, N4096_K4096
 from inference_kernels.seeded.recipes import recipe_for_std
 
@@ -38,7 +38,7 @@ def engine(monkeypatch):
         recorder, model = FakeRecorder(**selection), nn.Module()
         model.transformer_blocks = nn.ModuleList([Block(), Block()])
         hooks = ImageHooks(recorder, lambda: hooks.here, recipes or {})
-        hooks.here = Place("teapot", 42, 0)
+        hooks.here = EngineStep("teapot", 42, 0)
         hooks.attach(model)
         wrap(Attention, "attend_sample", hooks.around_attend_sample)
         wrap(USPAttention, "forward", hooks.around_target)
@@ -95,7 +95,7 @@ def test_later_step_is_the_cached_prefix_definition(engine, reference, monkeypat
     hooks, recorder, model = engine()
     cache = {}
     _, prefix, _ = attend(model, cache)
-    hooks.here = Place("teapot", 42, 1)
+    hooks.here = EngineStep("teapot", 42, 1)
     (q, k, v), _, output = attend(model, cache, seed=5)
     call = recorder.calls[1]
     assert not recorder.errors and call.definition == CACHED_PREFIX
@@ -133,7 +133,7 @@ def test_prefix_rows_are_those_before_the_call(engine, monkeypatch):
     hooks, recorder, model = engine()
     cache = {}
     attend(model, cache, ((0, 7, False),))
-    hooks.here = Place("teapot", 42, 1)
+    hooks.here = EngineStep("teapot", 42, 1)
     rows = cache["key"].shape[1]
     attend(model, cache)
     assert not recorder.errors
@@ -197,7 +197,7 @@ def test_other_owners_steps_blocks_and_warm_up_are_not_captured(engine):
     hooks, recorder, model = engine()
     LocalAttention()(*qkv(4, 1))
     attend(model, {}, block=1)
-    hooks.here = Place("teapot", 42, 5)
+    hooks.here = EngineStep("teapot", 42, 5)
     attend(model, {})
     assert not recorder.calls and recorder.counts == {EMPTY_PREFIX: 2}
     hooks.here = None
@@ -209,7 +209,7 @@ def test_a_repeated_call_is_recorded_once_and_other_outputs_again(engine):
     hooks, recorder, model = engine()
     attend(model, {})
     attend(model, {})
-    hooks.here = Place("teapot", 43, 0)
+    hooks.here = EngineStep("teapot", 43, 0)
     attend(model, {})
     assert [call.operation["output"] for call in recorder.calls] == [0, 1]
 
@@ -260,7 +260,7 @@ def test_gemm_streams_and_repeats(engine):
 def test_only_selected_layers_blocks_and_steps_of_gemms(engine):
     hooks, recorder, model = engine(layers=["attn.to_k"], block=1, gemm_steps=[3])
     for step in (0, 3):
-        hooks.here = Place("teapot", 42, step)
+        hooks.here = EngineStep("teapot", 42, step)
         for block in model.transformer_blocks:
             for name in ("attn.to_q", "attn.to_k"):
                 block.get_submodule(name)(gemm_input(2))
@@ -279,7 +279,7 @@ def test_seeded_weights_carry_their_recipe_and_changed_ones_are_refused(engine):
     assert recorder.calls[0].generated == {"B": recipe.to_json()}
     hooks.verified.clear()
     layer.weight.data[3, 3] += 1
-    hooks.here = Place("teapot", 43, 0)
+    hooks.here = EngineStep("teapot", 43, 0)
     layer(gemm_input(2))
     assert len(recorder.calls) == 1 and "its recipe" in recorder.errors[0]
 

@@ -10,7 +10,7 @@ import torch
 from helpers import toy_ltx_engine as toy
 from helpers.toy_ltx_engine import Decoder, LocalAttention, Transformer, USPAttention, qkv
 from inference_kernels.core.errors import CaptureError
-from inference_kernels.models.ltx.hooks import LtxHooks, Place, mask_note, prepare_each, stage_place
+from inference_kernels.models.ltx.hooks import EngineStep, LtxHooks, mask_note, prepare_each, stage_place
 from inference_kernels.models.ltx.spec import ATTENTIONS, AUDIO_DENSE, STAGES, VIDEO_DENSE
 
 NEIGHBORHOOD = toy.LTX2VideoVaeNeighborhoodAttention
@@ -28,7 +28,7 @@ def engine(monkeypatch):
     def build(transformer=None, decoder=None, **selection):
         recorder = toy.recorder(**selection)
         hooks = LtxHooks(recorder, lambda: hooks.here, lambda: "a kernel")
-        hooks.here = Place("teapot", 42, 1)
+        hooks.here = EngineStep("teapot", 42, 1)
         if transformer:
             hooks.attach_transformer(transformer)
         if decoder:
@@ -67,7 +67,7 @@ def test_every_attention_is_a_call_of_its_definition(engine, reference, name):
 def test_the_math_policy_holds_for_every_call_and_is_taken_back(engine):
     model = Transformer()
     hooks, _ = engine(model)
-    for hooks.here in (Place("teapot", 42, 1), Place("teapot", 42, 3), None):
+    for hooks.here in (EngineStep("teapot", 42, 1), EngineStep("teapot", 42, 3), None):
         for block in (0, 1):
             output = model.attention("attn1", block)(*qkv(VIDEO_DENSE))
             assert output.is_contiguous()
@@ -151,7 +151,7 @@ def test_other_owners_steps_blocks_layers_and_warm_up_are_not_captured(engine):
     LocalAttention()(*qkv(VIDEO_DENSE))
     model.attention("attn1", 1)(*qkv(VIDEO_DENSE))
     model.attention("attn2")(*qkv(VIDEO_DENSE))
-    hooks.here = Place("teapot", 42, 5)
+    hooks.here = EngineStep("teapot", 42, 5)
     model.attention("attn1")(*qkv(VIDEO_DENSE))
     assert not recorder.calls and recorder.counts == {VIDEO_DENSE: 3}
     hooks.here = None
@@ -162,7 +162,7 @@ def test_other_owners_steps_blocks_layers_and_warm_up_are_not_captured(engine):
 def test_outputs_of_a_request_are_told_apart_and_repeats_are_not_recorded(engine):
     model = Transformer()
     hooks, recorder = engine(model)
-    for hooks.here in (Place("teapot", 42, 1), Place("teapot", 42, 1), Place("teapot", 43, 1)):
+    for hooks.here in (EngineStep("teapot", 42, 1), EngineStep("teapot", 42, 1), EngineStep("teapot", 43, 1)):
         model.attention("attn1")(*qkv(VIDEO_DENSE))
     assert [call.operation["output"] for call in recorder.calls] == [0, 1]
 
@@ -170,7 +170,7 @@ def test_outputs_of_a_request_are_told_apart_and_repeats_are_not_recorded(engine
 def test_every_stage_of_the_decoder_is_a_call_of_its_definition(engine):
     decoder = Decoder()
     hooks, recorder = engine(decoder=decoder)
-    hooks.here = Place("teapot", 43, 0)
+    hooks.here = EngineStep("teapot", 43, 0)
     outputs = decoder((3, 4, 5))
     assert not recorder.errors and [call.definition for call in recorder.calls] == list(STAGES.values())
     for number, (name, call) in enumerate(zip(STAGES, recorder.calls)):
@@ -234,7 +234,7 @@ def test_the_place_comes_from_the_stage_s_batch_and_the_context_s_step(engine, m
     with pytest.raises(ZeroDivisionError):
         hooks.around_stage(stage, "decode", batch, 0)
     hooks.around_stage(stage, "decode", SimpleNamespace(seed=1, is_warmup=True), 1)
-    assert seen == [Place("teapot", 44, 4), Place("teapot", 44, 0), None]
+    assert seen == [EngineStep("teapot", 44, 4), EngineStep("teapot", 44, 0), None]
     assert hooks.batch is None and stage_place(recorder, None) is None
 
 

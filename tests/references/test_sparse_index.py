@@ -67,7 +67,7 @@ def check_case(run, inputs, expected, topk):
 
 
 def published_rows():
-    """Rows with under, exactly and over 512 complete blocks, of three sequences in turns."""
+    """Rows with under, exactly and over 512 complete blocks, of three interleaved sequences."""
     ends = [2619, 39, 2055]
     return [(s, end - back) for back in (0, 1, 3, 4) for s, end in enumerate(ends)], [end + 1 for end in ends]
 

@@ -75,6 +75,17 @@ def test_library_modules_have_a_docstring(path):
     assert ast.get_docstring(tree(path))
 
 
+def test_a_class_name_means_one_thing():
+    defined = [
+        node.name for path in (REPOSITORY / "scripts").rglob("*.py") for node in tree(path).body if is_class(node)
+    ]
+    assert {name for name in defined if defined.count(name) > 1} == set()
+
+
+def is_class(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+
+
 @pytest.mark.parametrize("path", sorted([*(REPOSITORY / "scripts").glob("*.py"), *LIBRARY.rglob("*.py")]), ids=name)
 def test_top_level_imports_are_the_standard_library_and_ours(path):
     """Heavy packages are imported inside the functions that need them, or for type checkers only."""

@@ -16,7 +16,7 @@ ENGINE = "sglang.multimodal_gen.runtime"
 
 
 @dataclass(frozen=True)
-class Place:
+class EngineStep:
     """Where the engine is. case: the request. seed: of the output being computed. step: from 0."""
 
     case: str
@@ -27,7 +27,7 @@ class Place:
 class DiffusionHooks(EngineHooks):
     """Base of the hook classes. `place()` is None outside a denoising step of a real request."""
 
-    def __init__(self, recorder: "Recorder", place: Callable[[], Place | None]):
+    def __init__(self, recorder: "Recorder", place: Callable[[], EngineStep | None]):
         super().__init__(recorder)
         self.place = place
         self.first_seed = recorder.settings["seed"]
@@ -39,7 +39,7 @@ class DiffusionHooks(EngineHooks):
         self.seen.add(key)
         return True
 
-    def operation(self, place: Place, path: str, layer: str, phase: str) -> dict[str, Any]:
+    def operation(self, place: EngineStep, path: str, layer: str, phase: str) -> dict[str, Any]:
         return {
             "call_path": path,
             "layer": layer,
@@ -60,7 +60,7 @@ def contiguous_copy(tensor: "torch.Tensor", label: str, notes: list[str]) -> "to
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def engine_place(recorder: "Recorder") -> Place | None:
+def engine_place(recorder: "Recorder") -> EngineStep | None:
     """Return the place from the engine's forward context; None for text encoding and warm-up.
 
     The engine's own request id is None for requests of `DiffGenerator`, so the case names the request.
@@ -71,7 +71,7 @@ def engine_place(recorder: "Recorder") -> Place | None:
     batch, request = context.forward_batch if context else None, recorder.request()
     if request is None or batch is None or context.current_timestep is None or batch.is_warmup:
         return None
-    return Place(request["case"], int(batch.seed), int(context.current_timestep))
+    return EngineStep(request["case"], int(batch.seed), int(context.current_timestep))
 
 
 def attach(hooks: DiffusionHooks, models: dict[str, Callable], targets: dict[str, Callable]) -> None:

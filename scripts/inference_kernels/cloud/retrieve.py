@@ -29,7 +29,7 @@ LAST = f"dataset/{MANIFEST}"
 BATCH_AXES, CONTEXT_AXES = ("B", "batch_size", "num_seqs"), ("T", "N4", "num_pages", "total_seq_len")
 
 
-class WrongBytes(Exception):
+class DamagedDownload(Exception):
     """Raised while writing, so that a file does not get its final name."""
 
 
@@ -179,8 +179,8 @@ class Retrieval:
                     stream.write(block)
                 found = {"size": size, "sha256": digest.hexdigest()}
                 if found != entry:
-                    raise WrongBytes
-        except WrongBytes:
+                    raise DamagedDownload
+        except DamagedDownload:
             return found
         except FileNotFoundError as error:
             raise CaptureError(

@@ -22,10 +22,10 @@ from inference_kernels.judge.timing import MODES, Trial, prepare, record_timing
 from inference_kernels.judge.types import JudgeRecord, Pair, RawSolution, Verdict
 from inference_kernels.judge.verdicts import STATUSES, CannotJudge, Rejected
 
-# Launches of 7 to 28 us differed by up to 4 % from themselves in single duels (docs/judge.md).
+# Shorter launches differ from themselves by some percent in single duels: docs/judge.md, by solution.
 SHORT_US = 30
-# Eager calls go at the host's pace, which changes by half within some tens of calls (docs/judge.md): calls of both
-# sides are interleaved one by one and share a CPU, another one after so many.
+# Eager calls go at the host's pace, which on H200 hosts changes by half within tens of calls: calls of both sides are
+# interleaved one by one on one CPU, and move to another CPU after this many.
 CALLS_ON_A_CPU = 5
 
 

@@ -31,7 +31,7 @@ PLACE = re.compile(r"(\w+)(?:\.(\d+)(?:([*%])(\d+))?|@(\w+))")
 
 
 @dataclass(frozen=True)
-class Place:
+class MovedAxis:
     """A dimension of a tensor, split in blocks of `unit`; inner: elements inside each block change places."""
 
     tensor: str
@@ -41,7 +41,7 @@ class Place:
     view: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "MovedAxis":
         match = PLACE.fullmatch(text)
         if not match:
             raise SchemaError(
@@ -57,7 +57,7 @@ class Place:
 @dataclass(frozen=True)
 class Move:
     name: str
-    places: tuple[Place, ...]
+    places: tuple[MovedAxis, ...]
     relabel: tuple[tuple[str, str], ...] = ()
     within: tuple[str, ...] = ()
     when: str = ""
@@ -69,7 +69,7 @@ class Move:
         relabel = (text.partition("/") for text in item.get("relabel", "").split())
         return cls(
             item["name"],
-            tuple(map(Place.parse, item["axes"].split())),
+            tuple(map(MovedAxis.parse, item["axes"].split())),
             tuple((name, unit or "1") for name, _, unit in relabel),
             tuple(item.get("within", ())),
             item.get("when", ""),
@@ -149,7 +149,7 @@ def _bytes_view(tensor: "torch.Tensor") -> "torch.Tensor":
     return tensor.view(torch.int8) if tensor.element_size() == 1 and tensor.dtype != torch.bool else tensor
 
 
-def _pieces(tensor: "torch.Tensor", place: Place) -> Iterable[tuple["torch.Tensor", int, int]]:
+def _pieces(tensor: "torch.Tensor", place: MovedAxis) -> Iterable[tuple["torch.Tensor", int, int]]:
     if place.view:
         return VIEWS[place.view](tensor)
     return [(tensor, place.dim, place.unit)]
@@ -176,13 +176,13 @@ def fp4_pages(pages: "torch.Tensor") -> list[tuple["torch.Tensor", int, int]]:
 VIEWS = {"fp8_pages": fp8_pages, "fp4_pages": fp4_pages}
 
 
-def extent(tensor: "torch.Tensor", place: Place) -> int:
+def extent(tensor: "torch.Tensor", place: MovedAxis) -> int:
     """Count the elements or blocks that change places."""
     view, dim, unit = next(iter(_pieces(tensor, place)))
     return unit if place.inner else view.shape[dim] // unit
 
 
-def permute_(tensor: "torch.Tensor", place: Place, order: "torch.Tensor") -> None:
+def permute_(tensor: "torch.Tensor", place: MovedAxis, order: "torch.Tensor") -> None:
     order = order.to(tensor.device)
     for view, dim, unit in _pieces(_bytes_view(tensor), place):
         split = view.unflatten(dim, (-1, unit))
@@ -206,5 +206,5 @@ def move_message(drawn: DrawnMove) -> dict[str, Any]:
 
 
 def move_from_message(message: dict[str, Any], order: "torch.Tensor") -> DrawnMove:
-    places = tuple(Place(*fields) for fields in message["places"])
+    places = tuple(MovedAxis(*fields) for fields in message["places"])
     return DrawnMove(Move("", places), order, dict(message["units"]))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from inference_kernels.capture.diffusion_hooks import (
     ENGINE,
     DiffusionHooks,
-    Place,
+    EngineStep,
     attach,
     contiguous_copy,
     engine_place,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class ImageHooks(DiffusionHooks):
     """The hook functions and their state. recipes: of the checkpoint's weights; empty for a published one."""
 
-    def __init__(self, recorder: "Recorder", place: Callable[[], Place | None], recipes: dict[str, Recipe]):
+    def __init__(self, recorder: "Recorder", place: Callable[[], EngineStep | None], recipes: dict[str, Recipe]):
         super().__init__(recorder, place)
         self.recipes = recipes
         self.local = threading.local()
@@ -73,7 +73,7 @@ class ImageHooks(DiffusionHooks):
             self.safely(trace.layer, lambda: self._record_sample(place, trace))
         return result
 
-    def _begin_sample(self, place: Place, owner: Any, layout: dict, cache: dict | None) -> SampleTrace:
+    def _begin_sample(self, place: EngineStep, owner: Any, layout: dict, cache: dict | None) -> SampleTrace:
         definition = CACHED_PREFIX if cache else EMPTY_PREFIX
         self.recorder.observe(definition)
         block = self.blocks[id(owner)]
@@ -88,7 +88,7 @@ class ImageHooks(DiffusionHooks):
         segments = None if cache else tuple(layout["segments"])
         return SampleTrace(f"transformer_blocks.{block}.attn", rows, segments, selected)
 
-    def _record_sample(self, place: Place, trace: SampleTrace) -> None:
+    def _record_sample(self, place: EngineStep, trace: SampleTrace) -> None:
         cached = trace.segments is None
         definition, phase = (CACHED_PREFIX, "cached prefix") if cached else (EMPTY_PREFIX, "empty prefix")
         inputs, outputs, notes = cached_prefix_call(trace) if cached else empty_prefix_call(trace)
@@ -175,12 +175,12 @@ class GemmHook:
     def __init__(self, hooks: ImageHooks, block: int, name: str):
         self.hooks, self.block, self.name = hooks, block, name
         self.definition, self.layer = GEMM_LAYERS[name], f"transformer_blocks.{block}.{name}"
-        self.pending: tuple[Place, str, torch.Tensor, list[str]] | None = None
+        self.pending: tuple[EngineStep, str, torch.Tensor, list[str]] | None = None
 
     def before(self, layer: Any, args: tuple) -> None:
         self.pending = self.hooks.safely(self.layer, lambda: self._before(args[0]))
 
-    def _before(self, x: "torch.Tensor") -> tuple[Place, str, "torch.Tensor", list[str]] | None:
+    def _before(self, x: "torch.Tensor") -> tuple[EngineStep, str, "torch.Tensor", list[str]] | None:
         hooks, place = self.hooks, self.hooks.place()
         if place is None:
             return None
@@ -197,7 +197,7 @@ class GemmHook:
         notes: list[str] = []
         return place, stream, contiguous_copy(x, "A", notes), notes
 
-    def _stream(self, place: Place) -> str | None:
+    def _stream(self, place: EngineStep) -> str | None:
         """Return whose rows this call computes, "target" or "prefix"; None if it repeats an earlier call.
 
         Attention layers compute the prefix inside `attend_sample`. The MLP runs on the target and then, in
@@ -214,7 +214,9 @@ class GemmHook:
         if pending:
             self.hooks.safely(self.layer, lambda: self._record(layer, result, *pending))
 
-    def _record(self, layer: Any, result: Any, place: Place, stream: str, x: "torch.Tensor", notes: list[str]) -> None:
+    def _record(
+        self, layer: Any, result: Any, place: EngineStep, stream: str, x: "torch.Tensor", notes: list[str]
+    ) -> None:
         output = (result[0] if isinstance(result, tuple) else result).detach()
         recipe = self.hooks.verified_recipe(f"transformer/{self.layer}.weight", layer.weight)
         a, c = x.reshape(-1, x.shape[-1]), output.reshape(-1, output.shape[-1])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from inference_kernels.capture.diffusion_hooks import ENGINE, DiffusionHooks, Place, attach, contiguous_copy
+from inference_kernels.capture.diffusion_hooks import ENGINE, DiffusionHooks, EngineStep, attach, contiguous_copy
 from inference_kernels.core.errors import CaptureError
 from inference_kernels.models.ltx.spec import ATTENTIONS, LTX_LAYERS, MODALITIES, STAGES
 
@@ -45,7 +45,7 @@ class Site:
 class Pending:
     """A call between its inputs and its output. inputs: copies. notes: adaptations so far."""
 
-    place: Place
+    place: EngineStep
     path: str
     inputs: dict[str, "torch.Tensor"]
     notes: list[str]
@@ -54,7 +54,7 @@ class Pending:
 class LtxHooks(DiffusionHooks):
     """The hook functions and their state. kernel(): what computes the decoder's attention."""
 
-    def __init__(self, recorder: "Recorder", place: Callable[[], Place | None], kernel: Callable[[], str]):
+    def __init__(self, recorder: "Recorder", place: Callable[[], EngineStep | None], kernel: Callable[[], str]):
         super().__init__(recorder, place)
         self.kernel = kernel
         self.sites: dict[int, Site] = {}
@@ -157,7 +157,7 @@ class LtxHooks(DiffusionHooks):
         self.recorder.observe(site.definition)
         return site.chosen and site.definition in self.definitions and site.name in self.selection["layers"]
 
-    def _begin(self, site: Site, place: Place, path: str, tensors: tuple, notes: list[str]) -> None:
+    def _begin(self, site: Site, place: EngineStep, path: str, tensors: tuple, notes: list[str]) -> None:
         if self.first_time(place, site.layer):
             inputs = {name: contiguous_copy(tensor, name, notes) for name, tensor in zip("qkv", tensors)}
             self.pending[site.layer] = Pending(place, path, inputs, notes)
@@ -232,14 +232,14 @@ def prepare_each(original: Callable, stage: Any, batches: list, server_args: Any
     return [stage(batch, server_args) for batch in batches]
 
 
-def stage_place(recorder: "Recorder", batch: Any) -> Place | None:
+def stage_place(recorder: "Recorder", batch: Any) -> EngineStep | None:
     """Return the place of the output that a pipeline stage works on; None for warm-up. The decoder's step is 0."""
     from sglang.multimodal_gen.runtime.managers.forward_context import get_forward_context_or_none
 
     request, context = recorder.request(), get_forward_context_or_none()
     if request is None or batch is None or batch.is_warmup:
         return None
-    return Place(request["case"], int(batch.seed), int(context.current_timestep) if context else 0)
+    return EngineStep(request["case"], int(batch.seed), int(context.current_timestep) if context else 0)
 
 
 def decoder_kernel() -> str:
