@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Exchange the dataset with its repository on the Hugging Face Hub: pull tensors, publish, verify.
 
-pull replaces Git LFS pointers of the selected workloads by tensors, each verified by hash; into an empty
-folder it brings the records first, with the starter tensors that a clone has. publish sends what the Hub
-lacks, tensors first and records last. verify compares every file with the Hub's listing. All three resume:
-run the same command again. The network needs the extra `hub` (huggingface_hub), --dry-run does not; a private
-repository needs a token (HF_TOKEN, or `hf auth login`).
+pull replaces Git LFS pointers of the selected workloads by tensors, each verified by hash, and repairs tensors
+that are damaged here (hashes of unchanged files are kept in results/hub/); into an empty folder it brings the
+records first, with the starter tensors that a clone has. publish sends what the Hub lacks, tensors first and
+records last. verify compares every file with the Hub's listing. All three resume: run the same command again.
+The network needs the extra `hub` (huggingface_hub), --dry-run does not; a private repository needs a token
+(HF_TOKEN, or `hf auth login`).
 """
 
 import argparse
@@ -19,6 +20,8 @@ from inference_kernels.core.layout import REPOSITORY
 from inference_kernels.hub import publish as hub_publish
 from inference_kernels.hub import pull as hub_pull
 from inference_kernels.hub.client import DEFAULT_REPOSITORY, check_repository
+from inference_kernels.hub.selection import PullSelection
+from inference_kernels.hub.state import HashCache
 
 
 def main() -> int:
@@ -89,7 +92,10 @@ def add_pull(action: argparse.ArgumentParser) -> None:
         metavar="N",
         help="fetch whole workloads up to N bytes, smallest first, definitions interleaved",
     )
-    action.add_argument("--dry-run", action="store_true", help="plan from local records and pointers; no network")
+    action.add_argument(
+        "--verify-all", action="store_true", help="hash every selected tensor again, also those known to be unchanged"
+    )
+    action.add_argument("--dry-run", action="store_true", help="plan from local records and files; no network")
 
 
 def add_publish(action: argparse.ArgumentParser) -> None:
@@ -120,34 +126,37 @@ def add_publish(action: argparse.ArgumentParser) -> None:
 def pull(options: argparse.Namespace) -> int:
     from inference_kernels.core.definitions import require_dataset
 
-    selection = hub_pull.PullSelection(
+    selection = PullSelection(
         tuple(options.definition), tuple(options.classes), tuple(options.workload), options.max_bytes
     )
-    state, patience = hub_pull.Checkout(options.root, None), waits(options)
+    hashes = HashCache(options.root, tell, ignore=options.verify_all, keep=not options.dry_run)
+    state, patience = hub_pull.Checkout(options.root, None, hashes=hashes), waits(options)
     if options.dry_run:
         require_dataset(options.root)
-        chosen, fetches = hub_pull.plan_tensors(state, selection)
-        return finish(state.findings, {"dry_run": True} | hub_pull.summary(chosen, fetches))
+        chosen, fetches = hub_pull.plan_tensors(state, selection, options.jobs)
+        return finish(state.findings, {"dry_run": True} | hub_pull.summary(state, chosen, fetches))
     reader = hub_pull.open_reader(options.repository)
     commit, state.remote = hub_publish.listing(reader, options.revision, patience, tell)
     records = 0
     for group in hub_pull.plan_records(state) if hub_pull.needs_records(options.root) else []:
         hub_pull.check_space(options.root, group)
-        records += fetch(reader, commit, state, group, options)
-    chosen, fetches = hub_pull.plan_tensors(state, selection)
+        records += len(fetch(reader, commit, state, group, options))
+    chosen, fetches = hub_pull.plan_tensors(state, selection, options.jobs)
     hub_pull.check_space(options.root, fetches)
     pointers = hub_pull.write_pointers(state)
     done = fetch(reader, commit, state, fetches, options)
+    repaired = len(state.damaged & {text for item in done for text in item.targets})
     return finish(
         state.findings,
-        {"commit": commit, "records_fetched": records, "pointers_written": pointers, "tensors_fetched": done}
-        | hub_pull.summary(chosen, fetches),
+        {"commit": commit, "records_fetched": records, "pointers_written": pointers, "tensors_fetched": len(done)}
+        | {"repaired": repaired}
+        | hub_pull.summary(state, chosen, fetches),
     )
 
 
-def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> int:
+def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> list[Any]:
     done = hub_pull.fetch_all(reader, commit, state, fetches, waits(options), tell, options.jobs)
-    return sum(1 for _ in progress(done, len(fetches), "pull"))
+    return list(progress(done, len(fetches), "pull"))
 
 
 def publish(options: argparse.Namespace) -> int:

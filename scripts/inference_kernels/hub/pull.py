@@ -7,140 +7,55 @@ file, as before. Partial files stay in results/hub/parts/, where the next pull r
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from inference_kernels.core.definitions import definition_files, load_definition, read_definition
-from inference_kernels.core.errors import EnvironmentMissing, PointerError, SchemaError
+from inference_kernels.core.errors import EnvironmentMissing, PointerError
 from inference_kernels.core.files import atomic_writer, sync_directory, write_text
 from inference_kernels.core.findings import Findings
 from inference_kernels.core.hashing import sha256_file
 from inference_kernels.core.layout import POINTER_FIRST_LINE, BlobPath, inside, read_pointer
-from inference_kernels.core.records import CLASSES, read_captures, read_workloads, record_tensors
 from inference_kernels.hub.client import HubBusy, HubReader, RemoteFile, WrongBytes, git_sha1, require_package
 from inference_kernels.hub.files import STATE_FOLDER, is_published, stage
 from inference_kernels.hub.retry import Patience, Tell, with_retries
+from inference_kernels.hub.selection import Need, PullSelection, needs, select
+from inference_kernels.hub.state import HashCache
 
 # A hash that is wrong twice is wrong on the Hub, not on the way.
 WRONG_BYTES_LIMIT = 2
 
 
-@dataclass(frozen=True)
-class PullSelection:
-    """Which workloads to pull; empty fields select everything. max_bytes: budget for what is fetched, or None."""
-
-    definitions: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    max_bytes: int | None = None
-
-    def wants(self, need: "Need") -> bool:
-        """Tell whether the fields select this workload; the budget is not asked."""
-        return (
-            (not self.definitions or need.definition in self.definitions)
-            and (not self.classes or need.data_class in self.classes)
-            and (not self.workloads or need.uuid in self.workloads)
-        )
-
-
-@dataclass(frozen=True)
-class Need:
-    """One workload and the paths of its stored inputs, outputs and auxiliary tensors."""
-
-    uuid: str
-    definition: str
-    data_class: str
-    paths: tuple[str, ...] = field(hash=False)
-
-
-def needs(root: Path) -> list[Need]:
-    """List every workload of the checkout by definition and UUID. Generated tensors are not pulled."""
-    records = {record["workload"]: record for record in read_captures(root)}
-    found = []
-    for path in definition_files(root):
-        definition = read_definition(path)
-        found += [
-            _need(path.stem, workload, records.get(workload["uuid"])) for workload in read_workloads(root, definition)
-        ]
-    return sorted(found, key=lambda need: (need.definition, need.uuid))
-
-
-def _need(name: str, workload: dict[str, Any], record: dict[str, Any] | None) -> Need:
-    paths = {item["path"] for item in workload["inputs"].values() if item["type"] == "safetensors"}
-    paths |= set(record_tensors(record).values()) if record else set()
-    for text in paths:
-        BlobPath.parse(text, workload["uuid"])
-    stored = tuple(sorted(text for text in paths if "/generated/" not in text))
-    return Need(workload["uuid"], name, record["class"] if record else "unknown", stored)
-
-
-def select(root: Path, selection: PullSelection, missing: Callable[[str], int]) -> list[Need]:
-    """Choose the workloads to pull. SchemaError for a definition, class or UUID that does not exist.
-
-    missing: bytes to fetch for a path, 0 if its content is here or its size unknown. A budget takes whole
-    workloads, smallest first, definitions interleaved; a tensor counts once.
-    """
-    everything = needs(root)
-    _check_names(root, selection, everything)
-    wanted = [need for need in everything if selection.wants(need)]
-    if selection.max_bytes is None:
-        return wanted
-    taken, paid, left = [], set(), selection.max_bytes
-    for need in _interleaved(wanted, missing):
-        new = {Path(text).stem: missing(text) for text in need.paths if Path(text).stem not in paid}
-        if sum(new.values()) <= left:
-            left -= sum(new.values())
-            paid.update(new)
-            taken.append(need)
-    return taken
-
-
-def _interleaved(wanted: list[Need], missing: Callable[[str], int]) -> Iterable[Need]:
-    """Order workloads: the smallest of each definition, then the second smallest of each, ..."""
-    queues: dict[str, list[tuple[int, str, Need]]] = {}
-    for need in wanted:
-        size = sum(missing(text) for text in need.paths)
-        queues.setdefault(need.definition, []).append((size, need.uuid, need))
-    rounds = zip_longest(*(sorted(queue, key=lambda item: item[:2]) for _, queue in sorted(queues.items())))
-    return [item[2] for one in rounds for item in one if item]
-
-
-def _check_names(root: Path, selection: PullSelection, everything: list[Need]) -> None:
-    for name in selection.definitions:
-        load_definition(root, name)
-    for name in set(selection.classes) - set(CLASSES):
-        raise SchemaError(
-            expected=f"one of the classes {', '.join(CLASSES)}",
-            found=name,
-            where="--class",
-            remedy="check the class's name",
-        )
-    for uuid in sorted(set(selection.workloads) - {need.uuid for need in everything}):
-        raise SchemaError(
-            expected="the UUID of a workload of this checkout",
-            found=uuid,
-            where="--workload",
-            remedy="look it up in workloads/ or captures.jsonl",
-        )
-
-
 @dataclass
 class Checkout:
-    """A local tree and the Hub's listing. remote: None without a listing (dry run)."""
+    """A local tree and the Hub's listing. remote: None without a listing (dry run).
+
+    hashes: of the tensors here. damaged: paths of tensors whose content is not the one of their name.
+    """
 
     root: Path
     remote: dict[str, RemoteFile] | None
     findings: Findings = field(default_factory=Findings)
+    hashes: HashCache | None = None
+    damaged: set[str] = field(default_factory=set)
+
+    def verify(self, texts: Iterable[str], jobs: int) -> None:
+        """Hash the tensors here among `texts`; those whose content is not the one of their name are damaged."""
+        self.hashes = self.hashes or HashCache(self.root)
+        here = [text for text in texts if self._is_tensor(text)]
+        self.hashes.learn(here, jobs)
+        self.damaged = {text for text in here if self.hashes.get(text) != Path(text).stem}
+
+    def _is_tensor(self, text: str) -> bool:
+        path = inside(self.root, text, text)
+        return path.is_file() and not read_pointer(path)
 
     def lacks(self, text: str) -> bool:
-        """Tell whether a path's content is missing: no file, a pointer, or a tensor of another size.
+        """Tell whether a path's content is missing: no file, a pointer, or a tensor that `verify` found damaged.
 
-        A tensor of the right size is trusted: it was verified before it got its name.
         PointerError for a pointer to another object than the file name says.
         """
         path = inside(self.root, text, text)
@@ -156,7 +71,7 @@ class Checkout:
                 where=text,
                 remedy=f"restore the pointer: git checkout -- {text}",
             )
-        return bool(pointer) or self._listed(text) not in (None, path.stat().st_size)
+        return bool(pointer) or text in self.damaged
 
     def missing(self, text: str) -> int:
         """Return the bytes to fetch for a path: 0 if it is here, or if neither listing nor pointer gives a size."""
@@ -190,8 +105,12 @@ def plan_records(state: Checkout) -> list[list[Fetch]]:
     return [_fetches(state, sorted(path for path in paths if stage(path) == number)) for number in numbers]
 
 
-def plan_tensors(state: Checkout, selection: PullSelection) -> tuple[list[Need], list[Fetch]]:
-    """Return (selected workloads, what to fetch). What the Hub lacks, or holds differently, is a finding."""
+def plan_tensors(state: Checkout, selection: PullSelection, jobs: int = 4) -> tuple[list[Need], list[Fetch]]:
+    """Return (selected workloads, what to fetch), once the tensors here are verified by hash.
+
+    What the Hub lacks, or holds differently, is a finding.
+    """
+    state.verify(sorted({text for need in needs(state.root) if selection.wants(need) for text in need.paths}), jobs)
     chosen = select(state.root, selection, state.missing)
     return chosen, _fetches(state, sorted({text for need in chosen for text in need.paths}))
 
@@ -203,7 +122,8 @@ def _fetches(state: Checkout, paths: Iterable[str]) -> list[Fetch]:
             continue
         listed = state.remote.get(text) if state.remote is not None else _from_name(text, state.missing(text))
         if listed is None:
-            state.findings.add("error", text, "the file on the Hub", "none", "pull from another revision")
+            found = "none; the local file is damaged" if text in state.damaged else "none"
+            state.findings.add("error", text, "the file on the Hub", found, "pull from another revision")
         elif text.startswith("blob/") and listed.sha256 not in (None, Path(text).stem):
             state.findings.add(
                 "error",
@@ -314,7 +234,7 @@ def write_pointers(state: Checkout) -> int:
     return count
 
 
-def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
+def summary(state: Checkout, chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
     """Count what a plan fetches; content at several paths is fetched once. unknown: contents of unknown size."""
     classes = sorted({need.data_class for need in chosen})
     return {
@@ -324,6 +244,8 @@ def summary(chosen: list[Need], fetches: list[Fetch]) -> dict[str, Any]:
         "to_fetch_bytes": sum(item.remote.size for item in fetches),
         "paths": sum(len(item.targets) for item in fetches),
         "unknown": sum(item.remote.size == 0 for item in fetches),
+        "hashed": state.hashes.hashed if state.hashes else 0,
+        "damaged": len(state.damaged),
     }
 
 
