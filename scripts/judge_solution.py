@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Judge one candidate against its task and the task's baseline.
 
-Exit code: 0 accepted (every workload passes every check), 1 rejected, 2 could not judge. The speedup is
-reported; it is not a condition: of launches the ratio of the medians, of eager calls the median ratio of paired
-samples. With --validation-only no baseline is needed.
+Exit code: 0 accepted (every workload of the task, or of --dev, passes every check), 1 rejected, 2 could not judge,
+or not all of them: what was left out is listed with the command that fetches it. The speedup is reported; it is
+not a condition: of launches the ratio of the medians, of eager calls the median ratio of paired samples. With
+--validation-only no baseline is needed.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main() -> int:
     from inference_kernels.core.definitions import load_definition
     from inference_kernels.judge.benchmark import benchmark
     from inference_kernels.judge.candidate import read_candidate
-    from inference_kernels.judge.duel import duels, find_baseline, verdict
+    from inference_kernels.judge.duel import duels, find_baseline, require_whole, verdict
 
     candidate = read_candidate(options.candidate, options.root, options.task)
     definition = load_definition(options.root, str(candidate.get("definition")))
@@ -51,9 +52,10 @@ def main() -> int:
             pairs = duels(judge, definition, candidate, baseline, only, count)
     result = verdict(pairs)
     show(pairs, result)
-    if not result["judged"]:
-        return 2
-    return 0 if result["accepted"] else 1
+    if result["rejected"]:
+        return 1
+    require_whole(result, definition["name"])
+    return 0
 
 
 def show(pairs: list, result: dict) -> None:
@@ -81,7 +83,8 @@ def show(pairs: list, result: dict) -> None:
         print(f"{label}: {value:.3f}")
     mean, means = result["geometric_mean"], result["duels"]
     single = f"; single duels {number(min(means))} to {number(max(means))}" if len(means) > 1 else ""
-    print(f"{'accepted' if result['accepted'] else 'rejected'}, geometric mean speedup {number(mean)}{single}")
+    outcome = "accepted" if result["accepted"] else "rejected" if result["rejected"] else "not judged as a whole"
+    print(f"{outcome}, geometric mean speedup {number(mean)}{single}")
     if len(means) == 1 and (why := single_duel_warning(pairs)):
         print(f"{why}: --duels N takes the mean of N pairs")
     print_json(result)

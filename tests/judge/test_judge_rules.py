@@ -14,7 +14,7 @@ from inference_kernels.core.locks import lock_path
 from inference_kernels.core.schema import parameter_count
 from inference_kernels.judge.candidate import folder_solution, read_candidate, require_sound
 from inference_kernels.judge.checks import describe_selection, untouched_elements
-from inference_kernels.judge.duel import single_duel_warning, speedup, verdict
+from inference_kernels.judge.duel import require_whole, single_duel_warning, speedup, verdict
 from inference_kernels.judge.gpu import parse_listing, resolve, same_uuid
 from inference_kernels.judge.stats import geometric_mean, quantile, summarise
 from inference_kernels.judge.verdicts import CannotJudge, Rejected
@@ -256,12 +256,42 @@ def test_speedups_are_grouped_and_averaged_geometrically():
     pairs = [
         (record("a", "pass", 10.0), record("a", "pass", 40.0)),
         (record("b", "pass", 40.0, 2), record("b", "pass", 10.0, 2)),
-        (record("c", "not_materialised", 1.0), record("c", "not_materialised", 1.0)),
     ]
     result = verdict(pairs)
-    assert result["accepted"] and result["not_judged"] == 1
+    assert result["accepted"] and result["complete"] and result["not_judged"] == 0
     assert result["groups"] == {"N=1": pytest.approx(4.0), "N=2": pytest.approx(0.25)}
     assert result["geometric_mean"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "status, detail, remedy",
+    [
+        ("not_materialised", "not fetched: git lfs pull --include 'x'", "git lfs pull --include 'x'"),
+        ("not_materialised", "not materialised: python materialize.py", "python materialize.py"),
+        ("not_materialised", "missing: blob/workloads/toy/0.safetensors", "sync_hub.py pull --definition toy"),
+        ("not_materialised", "missing: blob/starter/toy/0.safetensors", "git checkout -- blob/starter/toy"),
+        ("no_reference", "the reference's output y is not finite", "repair the reference"),
+    ],
+)
+def test_a_part_is_not_the_whole(status, detail, remedy):
+    """Not judged in the first duel or in the last, alone or beside one that passes: no acceptance, no rejection."""
+    good = record("a", "pass", 10.0), record("a", "pass", 40.0)
+    void = record("b", status, 1.0) | {"definition": "toy", "detail": detail}
+    passed_once = record("b", "pass", 1.0), record("b", "pass", 1.0)
+    for pairs in ([good, (void, void)], [(void, {})], [good, passed_once, good, (void, void)]):
+        result = verdict(pairs)
+        assert not result["accepted"] and not result["complete"] and not result["rejected"]
+        assert result["judged"] == (good in pairs) and result["not_judged"] == 1
+        (item,) = result["left_out"]
+        assert item["workload"] == "b" and item["status"] == status and remedy in item["remedy"]
+        with pytest.raises(CannotJudge) as refused:
+            require_whole(result, "toy")
+        assert f"1 of {len({one['workload'] for one, _ in pairs})} not judged: b" in refused.value.line()
+        assert refused.value.line().endswith(item["remedy"])
+    with pytest.raises(CannotJudge, match="found no workload"):
+        require_whole(verdict([]), "toy")
+    stale = record("c", "stale", 1.0), record("c", "pass", 1.0)
+    assert verdict([(void, void), stale])["rejected"] and not verdict([(void, void), stale])["complete"]
 
 
 def test_each_duel_has_a_mean_of_its_own():

@@ -19,7 +19,7 @@ from inference_kernels.judge.process import any_cpu
 from inference_kernels.judge.record import counted, fill_record, new_record, reject
 from inference_kernels.judge.stats import geometric_mean, median_ratio
 from inference_kernels.judge.timing import MODES, Trial, prepare, record_timing
-from inference_kernels.judge.types import JudgeRecord, Pair, RawSolution, Verdict
+from inference_kernels.judge.types import JudgeRecord, LeftOut, Pair, RawSolution, Rejection, Verdict
 from inference_kernels.judge.verdicts import STATUSES, CannotJudge, Rejected
 
 # Shorter launches differ from themselves by some percent in single duels: docs/judge.md, by solution.
@@ -236,17 +236,23 @@ def duels(
     begins = secrets.randbelow(2)
     for number in range(count):
         pairs += duel(judge, definition, candidate, baseline, only, (begins + number) % 2)
-        if not verdict(pairs)["accepted"]:
+        if verdict(pairs)["rejected"]:
             break
     return pairs
 
 
 def verdict(pairs: list[Pair]) -> Verdict:
-    """Decide over all pairs: accepted if a workload was judged and every judged one passed each time.
+    """Decide over all pairs: accepted if every workload was judged, and passed, each time; a part is not the whole.
 
     The speedup of a workload is the geometric mean over its duels; `duels` has the mean over workloads of each duel.
     """
     judged = [pair for pair in pairs if STATUSES[pair[0]["status"]][0] != "void"]
+    void = {one["workload"]: one for one, _ in pairs if STATUSES[one["status"]][0] == "void"}
+    rejected: list[Rejection] = [
+        {"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
+        for one, _ in judged
+        if one["status"] != "pass"
+    ]
     ratios: dict[str, list[float]] = {}
     groups: dict[str, list[float]] = {}
     for one, other in judged:
@@ -254,21 +260,47 @@ def verdict(pairs: list[Pair]) -> Verdict:
             ratios.setdefault(one["workload"], []).append(ratio)
             groups.setdefault(f"{one['group_axis']}={one['axes'][one['group_axis']]}", []).append(ratio)
     speedups = {workload: geometric_mean(values) for workload, values in ratios.items()}
-    names = {pair[0]["workload"] for pair in judged}
+    complete = bool(judged) and not void
     return {
-        "accepted": bool(judged) and all(one["status"] == "pass" for one, _ in judged),
-        "judged": len(names),
-        "not_judged": len({pair[0]["workload"] for pair in pairs} - names),
-        "rejected": [
-            {"workload": one["workload"], "status": one["status"], "detail": one["detail"]}
-            for one, _ in judged
-            if one["status"] != "pass"
-        ],
+        "accepted": complete and not rejected,
+        "complete": complete,
+        "judged": len({one["workload"] for one, _ in judged} - set(void)),
+        "not_judged": len(void),
+        "left_out": [left_out(one) for one in void.values()],
+        "rejected": rejected,
         "duels": [geometric_mean(list(values)) for values in zip(*ratios.values())],
         "speedups": speedups,
         "groups": {label: geometric_mean(values) for label, values in groups.items()},
         "geometric_mean": geometric_mean(list(speedups.values())) if speedups else None,
     }
+
+
+def left_out(record: JudgeRecord) -> LeftOut:
+    """Say why a workload was not judged, and what helps: the command in the detail, or one that brings the file."""
+    status, detail = record["status"], record["detail"]
+    remedy = "repair the reference or the workload"
+    if status == "not_materialised":
+        reason, _, command = detail.partition(": ")
+        remedy = command
+        if reason not in ("not fetched", "not materialised"):
+            remedy = f"python scripts/sync_hub.py pull --definition {record['definition']}"
+        if "blob/starter/" in command:
+            remedy = f"git checkout -- blob/starter/{record['definition']}"
+    return {"workload": record["workload"], "status": status, "detail": detail, "remedy": remedy}
+
+
+def require_whole(result: Verdict, definition: str) -> None:
+    """Raise CannotJudge, with the list and the commands that help, unless every workload was judged."""
+    if result["complete"]:
+        return
+    missing = result["left_out"]
+    names = ", ".join(f"{item['workload']} ({item['status']})" for item in missing)
+    raise CannotJudge(
+        expected="every workload of the task judged, or of its dev list with --dev",
+        found=f"{len(missing)} of {result['judged'] + len(missing)} not judged: {names}" if missing else "no workload",
+        where=definition,
+        remedy="; ".join(dict.fromkeys(item["remedy"] for item in missing)) or "import or pull its workloads",
+    )
 
 
 def single_duel_warning(pairs: list[Pair]) -> str:

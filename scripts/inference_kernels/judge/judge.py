@@ -107,7 +107,16 @@ class Judge:
         return {"host_load": round(os.getloadavg()[0], 2)} | gpu
 
     def workloads(self, definition: Definition, only: tuple[str, ...]) -> list[Available]:
-        return available_workloads(self.root, definition, self.classes, only)
+        """List the workloads to judge, all if `only` is empty; CannotJudge if one of `only` is not in the dataset."""
+        found = available_workloads(self.root, definition, self.classes, only)
+        if absent := [uuid for uuid in only if uuid not in {item.uuid for item in found}]:
+            raise CannotJudge(
+                expected=f"the workloads of the dev list of {definition['name']}",
+                found=f"{len(absent)} of {len(only)} not in the dataset: {', '.join(absent)}",
+                where=f"tasks/{definition['name']}.json",
+                remedy="import or pull them, or choose the dev subset again",
+            )
+        return found
 
     def task(self, name: str) -> Task:
         return read_task(self.root, name)

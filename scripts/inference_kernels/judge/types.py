@@ -72,12 +72,23 @@ class Rejection(TypedDict):
     detail: str
 
 
+class LeftOut(TypedDict):
+    """A workload that was not judged, why, and what helps: often the command that fetches its tensors."""
+
+    workload: str
+    status: str
+    detail: str
+    remedy: str
+
+
 class Verdict(TypedDict):
-    """The outcome of duels: see duel.verdict."""
+    """The outcome of duels: see duel.verdict. complete: every workload of the task (or of --dev) was judged."""
 
     accepted: bool
+    complete: bool
     judged: int
     not_judged: int
+    left_out: list[LeftOut]
     rejected: list[Rejection]
     duels: list[float]
     speedups: dict[str, float]
