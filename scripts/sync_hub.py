@@ -180,7 +180,7 @@ def publish(options: argparse.Namespace) -> int:
     _, remote = hub_publish.listing(reader, "main", patience, tell)
     plan = hub_publish.make_plan(found, remote, *limits)
     if not plan.findings.count("error"):
-        hub_publish.send(plan, writer, hub_publish.Ledger(options.root, options.repository), patience, tell)
+        hub_publish.send(plan, writer, hub_publish.Ledger(options.root, options.repository, tell), patience, tell)
         _, remote = hub_publish.listing(reader, "main", patience, tell)
         hub_files.compare(found, remote, plan.findings)
     return finish(plan.findings, plan.summary())

@@ -256,3 +256,43 @@ def test_the_ledger_survives_a_kill_in_the_middle_of_a_line(tmp_path):
     assert again.hashes == {"a" * 64, "b" * 64}
     again.add(["d" * 64])
     assert Ledger(tmp_path, REPOSITORY).hashes == {"a" * 64, "b" * 64, "d" * 64}
+
+
+GOOD_LINE = b'{"sha256": "' + b"a" * 64 + b'"}\n'
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"\xff\xfe\n",
+        b'{"sha256": 5}\n',
+        b'{"sha256": ["a"]}\n',
+        b'{"sha256": {}}\n',
+        b'{"sha256": "zz"}\n',
+        b"[1]\n",
+        b"null\n",
+        b"\n",
+        b"[" * 100_000 + b"\n",
+        b'{"sha256": 1' + b"0" * 5000 + b"}\n",
+        GOOD_LINE[:30] + b"\n" + GOOD_LINE,
+        GOOD_LINE + b"\0" * 50 + b"\n",
+    ],
+)
+def test_a_damaged_ledger_is_moved_aside_with_a_warning(checkout, hub, left):
+    write(checkout, "results/hub/owner--data.jsonl", left)
+    told = []
+    ledger = Ledger(checkout, REPOSITORY, told.append)
+    assert ledger.hashes == set() and len(told) == 1 and "damaged" in told[0]
+    assert ledger.path.with_name(f"{ledger.path.name}.damaged-1").read_bytes() == left
+    assert not publish(checkout, hub).findings.items
+    assert Ledger(checkout, REPOSITORY).hashes == set(hub.uploads)
+
+
+def test_a_ledger_that_is_no_file_is_moved_aside(checkout, tmp_path):
+    place = checkout / "results/hub/owner--data.jsonl"
+    for make in (place.mkdir, partial(os.mkfifo, place), partial(place.symlink_to, tmp_path / "nowhere")):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        make()
+        told = []
+        assert Ledger(checkout, REPOSITORY, told.append).hashes == set() and len(told) == 1
+    assert len(list(place.parent.glob("*.damaged-*"))) == 3

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from inference_kernels.core.files import read_text
+from inference_kernels.core.files import parse_json, read_text
 from inference_kernels.core.findings import Findings
 from inference_kernels.core.layout import BLOB
 from inference_kernels.core.records import read_captures
@@ -17,6 +17,7 @@ from inference_kernels.hub.card import card_text
 from inference_kernels.hub.client import HubBusy, HubError, HubReader, RemoteFile, require_package
 from inference_kernels.hub.files import CARD, STATE_FOLDER, LocalFile, check_limits, local_files, stage
 from inference_kernels.hub.retry import Patience, Tell, run_limited, with_retries
+from inference_kernels.hub.state import is_sha256, quiet, read_state
 from inference_kernels.hub.writer import HubWriter
 
 # More files in one commit are answered with time-outs,
@@ -146,12 +147,13 @@ def _groups(items: Iterable[LocalFile], count: int, size: int) -> Iterator[list[
 class Ledger:
     """Which objects the Hub has, so that no run sends one again.
 
-    Append-only JSONL in the checkout, one line per object, by hash; a line cut by a kill is ignored.
+    Append-only JSONL in the checkout, one line per object, by hash. A last line cut by a kill is ignored; other
+    damage moves the file aside: its objects are offered to the Hub again, which knows them.
     """
 
-    def __init__(self, root: Path, repository: str):
+    def __init__(self, root: Path, repository: str, tell: Tell = quiet):
         self.path = root / STATE_FOLDER / f"{repository.replace('/', '--')}.jsonl"
-        self.hashes = set(_complete_lines(self.path)) if self.path.exists() else set()
+        self.hashes: set[str] = set(read_state(self.path, _ledger_hashes, (), tell))
 
     def add(self, hashes: Iterable[str]) -> None:
         """Record objects that were sent; on disk when this returns."""
@@ -160,27 +162,23 @@ class Ledger:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a+b") as stream:
-            if stream.tell() and not _ends_with_newline(self.path):
-                stream.write(b"\n")
+            _drop_torn_line(stream)
             stream.write("".join(json.dumps({"sha256": value}) + "\n" for value in new).encode())
             stream.flush()
             os.fsync(stream.fileno())
         self.hashes.update(new)
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read() == b"\n"
+def _drop_torn_line(stream: BinaryIO) -> None:
+    stream.seek(0)
+    stream.truncate(stream.read().rfind(b"\n") + 1)
 
 
-def _complete_lines(path: Path) -> list[str]:
-    found = []
-    for line in path.read_text().split("\n"):
-        try:
-            found.append(json.loads(line)["sha256"])
-        except (ValueError, KeyError, TypeError):
-            continue  # cut by a kill: the object is offered to the Hub again, which knows it
+def _ledger_hashes(text: str) -> list[str]:
+    found = [parse_json(line, "ledger")["sha256"] for line in text[: text.rfind("\n") + 1].splitlines()]
+    for value in found:
+        if not is_sha256(value):
+            raise ValueError(f"{value!r} is no SHA-256")
     return found
 
 
