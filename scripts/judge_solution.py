@@ -10,7 +10,8 @@ not a condition: of launches the ratio of the medians, of eager calls the median
 import argparse
 from pathlib import Path
 
-from inference_kernels.cli import positive, print_json, print_table, run_main
+from inference_kernels.cli import print_json, print_table, run_main
+from inference_kernels.core.ranges import whole
 from inference_kernels.judge.options import add_options, chosen_workloads, judging
 
 COLUMNS = ["workload", "axes", "status", "speedup", "candidate us", "baseline us", "floor ratio"]
@@ -24,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--baseline", metavar="NAME", help="compare with this solution instead of the task's baseline")
     result.add_argument(
         "--duels",
-        type=positive,
+        type=whole(1, 1000),
         default=1,
         metavar="N",
         help="whole comparisons, each in new processes, of which the mean counts (default: 1)",

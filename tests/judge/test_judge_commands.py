@@ -268,7 +268,7 @@ def test_several_duels_count_as_their_mean_and_end_with_a_rejection(root, tmp_pa
     done = command(root, "judge_solution.py", path, "--duels", 3)
     assert done.returncode == 1 and len(json.loads(done.stdout.splitlines()[-1])["rejected"]) == 2
     done = command(root, "judge_solution.py", path, "--duels", 0)
-    assert done.returncode == 2 and "at least 1" in done.stderr
+    assert done.returncode == 2 and "from 1 to 1000" in done.stderr
 
 
 def test_judge_rejects_and_says_why(root, tmp_path):

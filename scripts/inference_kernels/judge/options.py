@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference_kernels.core.layout import REPOSITORY
+from inference_kernels.core.ranges import real, whole
 from inference_kernels.judge.verdicts import CannotJudge
 
 if TYPE_CHECKING:
     from inference_kernels.core.tasks import Task
     from inference_kernels.judge.judge import Judge
 
+WEEK = 7 * 24 * 3600  # more seconds than any wait is meant to last
+MOST_MEMORY_GIB = 2**16  # 64 TiB: as bytes it fits the system's limits
 HOST_NOTICE = "note: --gpu cpu times with the host clock; never compare its figures with GPU ones"
 
 
@@ -30,27 +33,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--lock-directory", type=Path, metavar="DIR", help="local folder of the GPU lock files; needed with a GPU"
     )
     parser.add_argument(
-        "--lock-timeout", type=float, default=0.0, metavar="S", help="seconds to wait for a busy GPU (default: 0)"
+        "--lock-timeout",
+        type=real(0, WEEK),
+        default=0.0,
+        metavar="S",
+        help="seconds to wait for a busy GPU (default: 0)",
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=real(0.001, WEEK),
         default=600.0,
         metavar="S",
         help="seconds for a build or a first call, which may compile (default: 600)",
     )
     parser.add_argument(
-        "--call-timeout", type=float, default=60.0, metavar="S", help="seconds for any later call (default: 60)"
+        "--call-timeout",
+        type=real(0.001, WEEK),
+        default=60.0,
+        metavar="S",
+        help="seconds for any later call (default: 60)",
     )
     parser.add_argument(
         "--memory-limit",
-        type=float,
+        type=real(0.25, MOST_MEMORY_GIB),
         default=64.0,
         metavar="GIB",
         help="host memory of a solution's process (default: 64)",
     )
     parser.add_argument(
-        "--repeat", type=int, default=2, metavar="N", help="validated calls on each input set, at least 2 (default: 2)"
+        "--repeat",
+        type=whole(2, 1000),
+        default=2,
+        metavar="N",
+        help="validated calls on each input set, at least 2 (default: 2)",
     )
     parser.add_argument("--dev", action="store_true", help="only the workloads in the task's dev list")
     parser.add_argument("--validation-only", action="store_true", help="check outputs, measure no times")
