@@ -103,6 +103,7 @@ def judging(options: argparse.Namespace, against: str = "reference") -> Iterator
                 sys.stderr.write(f"warning: {warning}\n")
             stack.enter_context(locked(options.lock_directory, [chosen.gpu.physical], options.lock_timeout))
             _see_only(chosen.gpu.uuid)
+            _require_cuda()
         yield stack.enter_context(Judge(chosen))
 
 
@@ -111,6 +112,24 @@ def _see_only(uuid: str) -> None:
     import os
 
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+
+
+def _require_cuda() -> None:
+    """Raise CannotJudge for a build of torch without CUDA, or one that cannot use the card that is visible."""
+    import torch
+
+    if torch.version.cuda is None:
+        found = f"torch {torch.__version__}, a build without CUDA"
+    elif not torch.cuda.is_available():
+        found = f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no usable GPU"
+    else:
+        return
+    raise CannotJudge(
+        expected="a torch that can use the GPU of --gpu",
+        found=found,
+        where=sys.executable,
+        remedy="install a CUDA build of torch that the driver supports, or use --gpu cpu to try the harness",
+    )
 
 
 def chosen_workloads(task: "Task", dev: bool) -> tuple[str, ...]:
