@@ -2,8 +2,10 @@
 """Exchange the dataset with its repository on the Hugging Face Hub: pull tensors, publish, verify.
 
 pull replaces Git LFS pointers of the selected workloads by tensors, each verified by hash, and repairs tensors
-that are damaged here (hashes of unchanged files are kept in results/hub/); into an empty folder it brings the
-records first, with the starter tensors that a clone has. publish sends what the Hub lacks, tensors first and
+that are damaged here (hashes of unchanged files are kept in results/hub/). Into an empty folder it brings
+the small files first, those of one revision whole, and later pulls bring those of the then newest revision; a file
+edited here stays if the Hub's did not change, and is moved to results/hub/edited/ if it did. The small files of a
+git clone are left to git. publish sends what the Hub lacks, tensors first and
 records last. verify compares every file with the Hub's listing. All three resume: run the same command again.
 The network needs the extra `hub` (huggingface_hub), --dry-run does not; a private repository needs a token
 (HF_TOKEN, or `hf auth login`).
@@ -19,6 +21,7 @@ from inference_kernels.cli import positive, print_json, progress, run_main
 from inference_kernels.core.layout import REPOSITORY
 from inference_kernels.hub import publish as hub_publish
 from inference_kernels.hub import pull as hub_pull
+from inference_kernels.hub import revision
 from inference_kernels.hub.client import DEFAULT_REPOSITORY, check_repository
 from inference_kernels.hub.selection import PullSelection
 from inference_kernels.hub.state import HashCache
@@ -137,10 +140,7 @@ def pull(options: argparse.Namespace) -> int:
         return finish(state.findings, {"dry_run": True} | hub_pull.summary(state, chosen, fetches))
     reader = hub_pull.open_reader(options.repository)
     commit, state.remote = hub_publish.listing(reader, options.revision, patience, tell)
-    records = 0
-    for group in hub_pull.plan_records(state) if hub_pull.needs_records(options.root) else []:
-        hub_pull.check_space(options.root, group)
-        records += len(fetch(reader, commit, state, group, options))
+    records = pull_records(reader, commit, state, options)
     chosen, fetches = hub_pull.plan_tensors(state, selection, options.jobs)
     hub_pull.check_space(options.root, fetches)
     pointers = hub_pull.write_pointers(state)
@@ -148,10 +148,26 @@ def pull(options: argparse.Namespace) -> int:
     repaired = len(state.damaged & {text for item in done for text in item.targets})
     return finish(
         state.findings,
-        {"commit": commit, "records_fetched": records, "pointers_written": pointers, "tensors_fetched": len(done)}
-        | {"repaired": repaired}
+        {"commit": commit}
+        | records
+        | {"pointers_written": pointers, "tensors_fetched": len(done), "repaired": repaired}
         | hub_pull.summary(state, chosen, fetches),
     )
+
+
+def pull_records(reader: Any, commit: str, state: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Stage what the revision's small files need, then move them together; WrongBytes if one did not arrive."""
+    base = revision.read_revision(options.root, tell)
+    moves, fetches = hub_pull.plan_records(state, base)
+    hub_pull.check_space(options.root, fetches)
+    done = fetch(reader, commit, state, fetches, options)
+    if len(done) < len(fetches):
+        hub_pull.refuse_part(state.findings)
+    if revision.follows(options.root, base):
+        new = revision.arrived(options.repository, commit, state.remote)
+        revision.apply(options.root, base, new, moves, state.findings)
+        base = new
+    return {"records_commit": base.commit, "records_fetched": len(done), "records_changed": len(moves)}
 
 
 def fetch(reader: Any, commit: str, state: Any, fetches: list, options: argparse.Namespace) -> list[Any]:

@@ -12,6 +12,7 @@ from helpers.hub_toys import OTHER, Waits, as_pointers, captured, checkout, hub,
 from helpers.toy import NAME
 from inference_kernels.core.errors import EnvironmentMissing, PathError, PointerError, SchemaError
 from inference_kernels.hub import pull as hub_pull
+from inference_kernels.hub import revision
 from inference_kernels.hub.client import HubBusy, HubError, HubReader, retry_after
 from inference_kernels.hub.publish import listing
 from inference_kernels.hub.pull import PullSelection, needs
@@ -25,8 +26,12 @@ def pull(root, hub, selection=EVERYTHING, waits=None, jobs=1):
     waits = waits or Waits()
     source, state = HubReader(REPOSITORY, hub.endpoint), hub_pull.Checkout(root, None)
     commit, state.remote = listing(source, "main", waits.patience, waits.told.append)
-    for group in hub_pull.plan_records(state) if hub_pull.needs_records(root) else []:
-        list(hub_pull.fetch_all(source, commit, state, group, waits.patience, waits.told.append, jobs))
+    base = revision.read_revision(root)
+    moves, staging = hub_pull.plan_records(state, base)
+    list(hub_pull.fetch_all(source, commit, state, staging, waits.patience, waits.told.append, jobs))
+    if revision.follows(root, base):
+        new = revision.arrived(REPOSITORY, commit, state.remote)
+        revision.apply(root, base, new, moves, state.findings)
     chosen, fetches = hub_pull.plan_tensors(state, selection)
     hub_pull.write_pointers(state)
     list(hub_pull.fetch_all(source, commit, state, fetches, waits.patience, waits.told.append, jobs))

@@ -1,4 +1,4 @@
-"""Pull the tensors of selected workloads, and into an empty folder the records first.
+"""Pull the tensors of selected workloads, and into a folder that follows the Hub the records first.
 
 A file gets its name by one rename after its hash was verified, so a killed pull leaves the pointer, or no
 file, as before. Partial files stay in results/hub/parts/, where the next pull resumes them.
@@ -20,8 +20,9 @@ from inference_kernels.core.findings import Findings
 from inference_kernels.core.hashing import sha256_file
 from inference_kernels.core.layout import POINTER_FIRST_LINE, BlobPath, inside, read_pointer
 from inference_kernels.hub.client import HubBusy, HubReader, RemoteFile, WrongBytes, git_sha1, require_package
-from inference_kernels.hub.files import STATE_FOLDER, is_published, stage
+from inference_kernels.hub.files import STATE_FOLDER
 from inference_kernels.hub.retry import Patience, Tell, with_retries
+from inference_kernels.hub.revision import Move, Revision, follows, key_of, plan_moves, report_difference, to_stage
 from inference_kernels.hub.selection import Need, PullSelection, needs, select
 from inference_kernels.hub.state import HashCache
 
@@ -73,6 +74,15 @@ class Checkout:
             )
         return bool(pointer) or text in self.damaged
 
+    def misnamed(self, listed: RemoteFile) -> bool:
+        """Tell, and report, that the Hub lists a tensor with another object than its name."""
+        expected = Path(listed.path).stem
+        if not listed.path.startswith("blob/") or listed.sha256 in (None, expected):
+            return False
+        remedy = "nothing is fetched: report it to the dataset's owner"
+        self.findings.add("error", listed.path, f"the object {expected} on the Hub", listed.sha256 or "", remedy)
+        return True
+
     def missing(self, text: str) -> int:
         """Return the bytes to fetch for a path: 0 if it is here, or if neither listing nor pointer gives a size."""
         if not self.lacks(text):
@@ -93,16 +103,17 @@ class Fetch:
     targets: tuple[str, ...]
 
 
-def needs_records(root: Path) -> bool:
-    """Tell whether the folder lacks a complete set of records: captures.jsonl arrives last."""
-    return not (root / "captures.jsonl").exists()
+def plan_records(state: Checkout, base: Revision) -> tuple[list[Move], list[Fetch]]:
+    """Return (what becomes of the small files, what to stage for it). A starter tensor that is wrong on the Hub stays.
 
-
-def plan_records(state: Checkout) -> list[list[Fetch]]:
-    """Plan everything but the large tensors, as in a git clone: groups to fetch one after the other."""
-    paths = [path for path in state.remote or {} if is_published(path) and not path.startswith("blob/workloads/")]
-    numbers = sorted({stage(path) for path in paths})
-    return [_fetches(state, sorted(path for path in paths if stage(path) == number)) for number in numbers]
+    A folder that does not follow the Hub keeps its files; that they differ is a warning.
+    """
+    remote = state.remote or {}
+    if not follows(state.root, base):
+        report_difference(state.root, remote, state.findings)
+        return [], []
+    moves = [move for move in plan_moves(state.root, remote, base) if not (move.remote and state.misnamed(move.remote))]
+    return moves, [Fetch(there, (path,)) for path, there in to_stage(state.root, moves).items()]
 
 
 def plan_tensors(state: Checkout, selection: PullSelection, jobs: int = 4) -> tuple[list[Need], list[Fetch]]:
@@ -124,17 +135,8 @@ def _fetches(state: Checkout, paths: Iterable[str]) -> list[Fetch]:
         if listed is None:
             found = "none; the local file is damaged" if text in state.damaged else "none"
             state.findings.add("error", text, "the file on the Hub", found, "pull from another revision")
-        elif text.startswith("blob/") and listed.sha256 not in (None, Path(text).stem):
-            state.findings.add(
-                "error",
-                text,
-                f"the object {Path(text).stem} on the Hub",
-                listed.sha256,
-                "nothing is fetched: report it to the dataset's owner",
-            )
-        else:
-            key = listed.sha256 or listed.git_sha1
-            groups.setdefault(key, []).append(listed)
+        elif not state.misnamed(listed):
+            groups.setdefault(key_of(listed), []).append(listed)
     return [Fetch(group[0], tuple(item.path for item in group)) for group in groups.values()]
 
 
@@ -178,8 +180,14 @@ def fetch_all(
             raise
 
 
+def refuse_part(findings: Findings) -> None:
+    """Raise the first error among the findings: a revision is placed whole or not at all."""
+    one = next(item for item in findings.items if item.level == "error")
+    raise WrongBytes(expected=one.expected, found=one.found, where=one.where, remedy=one.remedy)
+
+
 def _fetch(reader: HubReader, commit: str, root: Path, patience: Patience, tell: Tell, item: Fetch) -> None:
-    part = root / STATE_FOLDER / "parts" / (item.remote.sha256 or item.remote.git_sha1)
+    part = root / STATE_FOLDER / "parts" / (key_of(item.remote))
     part.parent.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
     with_retries(partial(_download, reader, commit, item.remote, part, patience, wrong), patience, tell)
@@ -201,7 +209,7 @@ def _download(
         remote.path, commit, part, remote.size, lambda: patience.stopped.is_set() or time.monotonic() > deadline
     )
     found = sha256_file(part) if remote.sha256 else git_sha1(part.read_bytes())
-    expected = remote.sha256 or remote.git_sha1
+    expected = key_of(remote)
     if found == expected:
         with open(part, "rb") as stream:
             os.fsync(stream.fileno())
