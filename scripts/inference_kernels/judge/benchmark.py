@@ -9,12 +9,11 @@ from inference_kernels.core.tasks import Task
 from inference_kernels.core.types import Definition
 from inference_kernels.core.workloads import Available
 from inference_kernels.judge.bench import Bench
-from inference_kernels.judge.candidate import text_hash
 from inference_kernels.judge.checks import finish, validate
 from inference_kernels.judge.judge import Judge, Subject
-from inference_kernels.judge.record import counted, fill_record, meanwhile, new_record, reject
+from inference_kernels.judge.record import counted, fill_record, meanwhile, new_record, reject, work_hashes
 from inference_kernels.judge.timing import record_timing, time_modes, trial
-from inference_kernels.judge.types import JudgeRecord, RawSolution
+from inference_kernels.judge.types import JudgeRecord, RawSolution, Work
 from inference_kernels.judge.verdicts import Rejected
 
 # What else is done around the checks and the timing of a workload: (solution, its bench, the record to add to).
@@ -66,18 +65,18 @@ def benchmark(
     definition: Definition,
     solution: RawSolution,
     only: tuple[str, ...],
-    skip: Collection[tuple[str, str]] = (),
+    skip: Collection[Work] = (),
     look: Look | None = None,
 ) -> Iterator[JudgeRecord]:
     """Yield the records of one solution on the workloads of its definition.
 
-    only: UUIDs, all if empty; skip: (solution hash, workload hash) of report.finished_work.
+    only: UUIDs, all if empty; skip: of report.finished_work.
     """
     task = judge.task(definition["name"])
     subject = Subject(judge, definition, solution)
     try:
         for item in judge.workloads(definition, only):
-            if (text_hash(solution), text_hash(item.workload)) not in skip:
+            if not skip or frozenset(work_hashes(judge, definition, solution, item).items()) not in skip:
                 yield judge_workload(subject, item, task, look)
     finally:
         subject.retire()

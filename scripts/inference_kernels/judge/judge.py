@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from inference_kernels.core.records import read_captures
 from inference_kernels.core.tasks import Task, read_task
 from inference_kernels.core.types import Definition
 from inference_kernels.core.workloads import Available, available_workloads, data_classes
@@ -45,6 +46,7 @@ class Judge:
     def __init__(self, options: JudgeOptions):
         self.options, self.root = options, options.root
         self.classes = data_classes(options.root)
+        self.saved_outputs = _saved_outputs(options.root) if options.against == "capture" else {}
         self.server = ForkServer(options.device, options.gpu.uuid if options.gpu else None, options.threads)
 
     def __enter__(self) -> "Judge":
@@ -138,6 +140,15 @@ class Judge:
             self.peaks,
             self.environment.get("l2_bytes", 0),
         )
+
+
+def _saved_outputs(root: Path) -> dict[str, Any]:
+    """Map each workload to the outputs of its first capture record that has some, as case.saved_outputs takes them."""
+    found: dict[str, Any] = {}
+    for record in read_captures(root):
+        if record["outputs"]:
+            found.setdefault(record["workload"], record["outputs"])
+    return found
 
 
 class Subject:

@@ -8,12 +8,13 @@ from typing import Any
 
 from inference_kernels.core.hashing import sha256_file
 from inference_kernels.core.tasks import Task, task_path
+from inference_kernels.core.types import Definition
 from inference_kernels.core.workloads import Available
 from inference_kernels.judge.bench import Bench
 from inference_kernels.judge.candidate import text_hash
 from inference_kernels.judge.floor import REJECT_BELOW, Floor
-from inference_kernels.judge.judge import Subject
-from inference_kernels.judge.types import JudgeRecord
+from inference_kernels.judge.judge import Judge, Subject
+from inference_kernels.judge.types import JudgeRecord, RawSolution
 from inference_kernels.judge.verdicts import Rejected
 
 
@@ -42,11 +43,25 @@ def new_record(subject: Subject, item: Available, task: Task, seed: int) -> Judg
         "clocks": {},
         "environment": judge.environment,
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "hashes": {
-            "solution": text_hash(subject.solution),
-            "workload": text_hash(workload),
-            "task": sha256_file(task_path(judge.root, task.definition)),
-        },
+        "hashes": work_hashes(judge, subject.definition, subject.solution, item),
+    }
+
+
+def work_hashes(judge: Judge, definition: Definition, solution: RawSolution, item: Available) -> dict[str, str]:
+    """Hash all that a record of this solution and workload depends on, but the machine.
+
+    A workload names its inputs by their hashes, a capture record its outputs. Time and memory limits are left out:
+    what passed within some passed.
+    """
+    against, options = judge.options.against, judge.options
+    truth = definition["reference"] if against == "reference" else judge.saved_outputs.get(item.uuid)
+    return {
+        "solution": text_hash(solution),
+        "workload": text_hash(item.workload),
+        "task": sha256_file(task_path(judge.root, definition["name"])),
+        "definition": text_hash(definition),
+        "truth": text_hash([against, truth]),
+        "options": text_hash({"validation_only": options.validation_only, "repeat": options.limits.repeat}),
     }
 
 

@@ -60,6 +60,8 @@ JudgeRecord = TypedDict(
         "audit": NotRequired[dict[str, Any]],
     },
 )
+# The (name, hash) pairs of a record's `hashes`: records of equal work may stand for each other on the same machine.
+Work = frozenset[tuple[str, str]]
 # (candidate's, baseline's) record of one workload.
 Pair = tuple[JudgeRecord, JudgeRecord]
 
