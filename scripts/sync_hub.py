@@ -5,10 +5,10 @@ pull replaces Git LFS pointers of the selected workloads by tensors, each verifi
 that are damaged here (hashes of unchanged files are kept in results/hub/). Into an empty folder it brings
 the small files first, those of one revision whole, and later pulls bring those of the then newest revision; a file
 edited here stays if the Hub's did not change, and is moved to results/hub/edited/ if it did. The small files of a
-git clone are left to git. publish sends what the Hub lacks, tensors first and
-records last. verify compares every file with the Hub's listing. All three resume: run the same command again.
-The network needs the extra `hub` (huggingface_hub), --dry-run does not; a private repository needs a token
-(HF_TOKEN, or `hf auth login`).
+git clone are left to git. publish sends what the Hub lacks, tensors first and records last; it deletes nothing
+there without --delete. verify compares every file with the Hub's listing. All three resume: run the same command
+again. The network needs the extra `hub` (huggingface_hub), --dry-run does not (but for --delete); a private
+repository needs a token (HF_TOKEN, or `hf auth login`).
 """
 
 import argparse
@@ -123,6 +123,14 @@ def add_publish(action: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the dataset card, which is published as README.md, to FILE",
     )
+    action.add_argument(
+        "--delete",
+        action="store_true",
+        help="also remove from the Hub what this checkout no longer has; with --dry-run, list it (needs the network)",
+    )
+    action.add_argument(
+        "--yes", action="store_true", help="with --delete: remove even more than a quarter of the Hub's files"
+    )
     action.add_argument("--dry-run", action="store_true", help="plan the batches and check limits; no network")
 
 
@@ -187,14 +195,17 @@ def publish(options: argparse.Namespace) -> int:
     if options.card:
         files.write_bytes(options.card, next(item.source for item in found if item.path == hub_files.CARD))
     limits = options.batch_files, options.batch_bytes
+    reader, remote, patience = None, None, waits(options)
+    if options.delete or not options.dry_run:
+        reader = hub_pull.open_reader(options.repository)
+        _, remote = hub_publish.listing(reader, "main", patience, tell)
+    plan = hub_publish.make_plan(found, remote, *limits, options.delete)
     if options.dry_run:
-        plan = hub_publish.make_plan(found, None, *limits)
         for batch in plan.batches:
             print(batch.describe())
         return finish(plan.findings, {"dry_run": True} | plan.summary())
-    reader, patience = hub_pull.open_reader(options.repository), waits(options)
-    _, remote = hub_publish.listing(reader, "main", patience, tell)
-    plan = hub_publish.make_plan(found, remote, *limits)
+    if not options.yes:
+        hub_publish.check_deletions(plan)
     if not plan.findings.count("error"):
         hub_publish.send(plan, writer, hub_publish.Ledger(options.root, options.repository, tell), patience, tell)
         _, remote = hub_publish.listing(reader, "main", patience, tell)
@@ -213,7 +224,8 @@ def verify(options: argparse.Namespace) -> int:
     reader = hub_pull.open_reader(options.repository)
     commit, remote = hub_publish.listing(reader, options.revision, waits(options), tell)
     hub_files.verify(found, remote, options.jobs, findings)
-    return finish(findings, result | {"commit": commit, "on_the_hub": len(remote)})
+    strays = len(hub_files.strays(found, remote))
+    return finish(findings, result | {"commit": commit, "on_the_hub": len(remote), "strays": strays})
 
 
 def waits(options: argparse.Namespace) -> Any:

@@ -1,7 +1,7 @@
 """A dataset repository on 127.0.0.1 that answers like the Hub's HTTP interface, with faults on request.
 
 It implements what huggingface_hub needs: revisions, paged listings, downloads with ranges, upload modes, the LFS batch
-interface, commits with additions and copies. Content is checked against its hash, as the Hub does.
+interface, commits with additions, copies and deletions. Content is checked against its hash, as the Hub does.
 """
 
 import base64
@@ -58,6 +58,7 @@ class FakeHub:
         self.log: list[str] = []
         self.uploads: list[str] = []
         self.orders: list[list[str]] = []
+        self.deleted: list[str] = []
         self.stopped = threading.Event()
         self.lock = threading.Lock()
         self.server = QuietServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
@@ -100,6 +101,11 @@ class FakeHub:
         tree, order = dict(self.tree), []
         for line in lines[1:]:
             value = line["value"]
+            if line["key"] == "deletedFile":
+                if tree.pop(value["path"], None) is None:
+                    return f"{value['path']} does not exist"
+                self.deleted.append(value["path"])
+                continue
             large = line["key"] == "lfsFile"
             if large and value["oid"] not in self.objects:
                 return f"object {value['oid']} is missing"

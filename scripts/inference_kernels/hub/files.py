@@ -201,15 +201,19 @@ def compare(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Fin
         elif not item.same_as(there):
             found = there.sha256 or f"git blob {there.git_sha1}"
             findings.add("error", item.path, f"SHA-256 {item.sha256} on the Hub", found, "publish it, or pull it")
-    for path in sorted(set(remote) - {item.path for item in files}):
-        if is_published(path):
-            findings.add(
-                "warning",
-                path,
-                "only files of this checkout on the Hub",
-                "one more",
-                "pull it, or delete it on the Hub",
-            )
+    for path in strays(files, remote):
+        findings.add(
+            "warning",
+            path,
+            "only files of this checkout on the Hub",
+            "one more",
+            "pull it, or remove it from the Hub with `publish --delete`",
+        )
+
+
+def strays(files: list[LocalFile], remote: dict[str, RemoteFile]) -> list[str]:
+    """List the dataset's files that only the Hub has."""
+    return sorted(path for path in set(remote) - {item.path for item in files} if is_published(path))
 
 
 def verify(files: list[LocalFile], remote: dict[str, RemoteFile], jobs: int, findings: Findings) -> None:

@@ -15,7 +15,16 @@ from inference_kernels.core.layout import BLOB
 from inference_kernels.core.records import read_captures
 from inference_kernels.hub.card import card_text
 from inference_kernels.hub.client import HubBusy, HubError, HubReader, RemoteFile, require_package
-from inference_kernels.hub.files import CARD, STATE_FOLDER, LocalFile, check_limits, local_files, stage
+from inference_kernels.hub.files import (
+    CARD,
+    STATE_FOLDER,
+    LocalFile,
+    check_limits,
+    is_published,
+    local_files,
+    stage,
+    strays,
+)
 from inference_kernels.hub.retry import Patience, Tell, run_limited, with_retries
 from inference_kernels.hub.state import is_sha256, quiet, read_state
 from inference_kernels.hub.writer import HubWriter
@@ -24,15 +33,18 @@ from inference_kernels.hub.writer import HubWriter
 # https://github.com/huggingface/huggingface_hub/issues/3071
 BATCH_FILES = 100
 BATCH_BYTES = 5 * 10**9
+# More than this at once is more likely a part of a checkout than a curation.
+DELETED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One commit. copies: (source, target) of content that the Hub has at another path."""
+    """One commit. copies: (source, target) of content that the Hub has at another path; deletions: paths."""
 
     stage: int
     files: tuple[LocalFile, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
+    deletions: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -41,6 +53,8 @@ class Batch:
 
     def describe(self) -> str:
         """Describe the batch in one line."""
+        if self.deletions:
+            return f"{len(self.deletions)} deletions, from {self.deletions[0]}"
         first = self.files[0].path if self.files else self.copies[0][1]
         return f"{len(self.files)} files of {self.size:,} bytes, {len(self.copies)} copies, from {first}"
 
@@ -64,6 +78,7 @@ class PublishPlan:
             "to_send": sum(len(batch.files) for batch in self.batches),
             "to_send_bytes": sum(batch.size for batch in self.batches),
             "copies": sum(len(batch.copies) for batch in self.batches),
+            "to_delete": sum(len(batch.deletions) for batch in self.batches),
             "compared_with_hub": self.remote is not None,
             "commits": self.sent,
             "errors": self.findings.count("error"),
@@ -82,8 +97,12 @@ def make_plan(
     remote: dict[str, RemoteFile] | None,
     batch_files: int = BATCH_FILES,
     batch_bytes: int = BATCH_BYTES,
+    delete: bool = False,
 ) -> PublishPlan:
-    """Check limits and completeness and form batches; problems are in the plan's findings."""
+    """Check limits and completeness and form batches; problems are in the plan's findings.
+
+    delete: remove at the end what only the Hub has.
+    """
     findings, known = Findings(), remote or {}
     check_limits(files, known, findings)
     pending = [item for item in files if not item.same_as(known.get(item.path))]
@@ -98,7 +117,33 @@ def make_plan(
             )
     _check_records(files, known, findings)
     batches = list(_batches([item for item in pending if not item.pointer], known, batch_files, batch_bytes))
+    if delete:
+        batches += _deletions(files, known, batch_files, findings)
     return PublishPlan(files, batches, findings, remote)
+
+
+def _deletions(
+    files: list[LocalFile], remote: dict[str, RemoteFile], count: int, findings: Findings
+) -> Iterator[Batch]:
+    """Form batches of what only the Hub has, records first: no reader sees a record of a deleted tensor."""
+    paths = sorted(strays(files, remote), key=lambda path: (-stage(path), path))
+    for path in paths:
+        findings.add("note", path, "a file of this checkout", "only on the Hub", "it is deleted there")
+    for start in range(0, len(paths), count):
+        yield Batch(0, deletions=tuple(paths[start : start + count]))
+
+
+def check_deletions(plan: PublishPlan) -> None:
+    """Raise HubError if the plan deletes a large share of the Hub's files: the checkout may be a part of it."""
+    count = sum(len(batch.deletions) for batch in plan.batches)
+    there = sum(is_published(path) for path in plan.remote or {})
+    if count > DELETED_SHARE * there:
+        raise HubError(
+            expected=f"at most {DELETED_SHARE:.0%} of the Hub's {there} files deleted at a time",
+            found=f"{count} deletions",
+            where="--delete",
+            remedy="check that the checkout is complete (--delete --dry-run lists them), then add --yes",
+        )
 
 
 def _check_records(files: list[LocalFile], remote: dict[str, RemoteFile], findings: Findings) -> None:
@@ -198,7 +243,9 @@ def send(
         if unsent:
             ledger.add(run(partial(writer.upload, unsent), sum(item.size for item in unsent)))
         known = [item.sha256 for item in outgoing if item.sha256 in ledger.hashes]
-        step = partial(writer.commit, outgoing, list(batch.copies), known, f"Publish: {batch.describe()}")
+        step = partial(
+            writer.commit, outgoing, list(batch.copies), known, f"Publish: {batch.describe()}", batch.deletions
+        )
         try:
             plan.sent.append(run(step, batch.size))
         except HubBusy:

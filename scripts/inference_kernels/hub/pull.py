@@ -22,7 +22,7 @@ from inference_kernels.core.layout import POINTER_FIRST_LINE, BlobPath, inside, 
 from inference_kernels.hub.client import HubBusy, HubReader, RemoteFile, WrongBytes, git_sha1, require_package
 from inference_kernels.hub.files import STATE_FOLDER
 from inference_kernels.hub.retry import Patience, Tell, with_retries
-from inference_kernels.hub.revision import Move, Revision, follows, key_of, plan_moves, report_difference, to_stage
+from inference_kernels.hub.revision import FileMove, Revision, follows, key_of, plan_moves, report_difference, to_stage
 from inference_kernels.hub.selection import Need, PullSelection, needs, select
 from inference_kernels.hub.state import HashCache
 
@@ -103,7 +103,7 @@ class Fetch:
     targets: tuple[str, ...]
 
 
-def plan_records(state: Checkout, base: Revision) -> tuple[list[Move], list[Fetch]]:
+def plan_records(state: Checkout, base: Revision) -> tuple[list[FileMove], list[Fetch]]:
     """Return (what becomes of the small files, what to stage for it). A starter tensor that is wrong on the Hub stays.
 
     A folder that does not follow the Hub keeps its files; that they differ is a warning.

@@ -39,7 +39,7 @@ class Revision:
 
 
 @dataclass(frozen=True)
-class Move:
+class FileMove:
     """What becomes of one path. kind: place, keep (edited here), aside (edited here, then placed) or remove."""
 
     path: str
@@ -77,7 +77,7 @@ def key_of(remote: RemoteFile) -> str:
     return remote.sha256 or remote.git_sha1
 
 
-def plan_moves(root: Path, remote: dict[str, RemoteFile], base: Revision) -> list[Move]:
+def plan_moves(root: Path, remote: dict[str, RemoteFile], base: Revision) -> list[FileMove]:
     """Decide what becomes of each small file here; equal ones need nothing."""
     wanted = small_files(remote)
     moves = []
@@ -87,10 +87,10 @@ def plan_moves(root: Path, remote: dict[str, RemoteFile], base: Revision) -> lis
             continue
         edited = here and not path.startswith("blob/") and not here & set(known)
         kind = "place" if not edited else "keep" if known == [key_of(there)] else "aside"
-        moves.append(Move(path, kind, there))
+        moves.append(FileMove(path, kind, there))
     for path in sorted(set(base.files) - set(wanted)):
         if here := _ids(root, path):
-            moves.append(Move(path, "remove" if here & set(base.files[path]) else "keep"))
+            moves.append(FileMove(path, "remove" if here & set(base.files[path]) else "keep"))
     return moves
 
 
@@ -100,7 +100,7 @@ def _ids(root: Path, path: str) -> set[str]:
     return {sha256_file(place), git_sha1(place.read_bytes())} if place.exists() else set()
 
 
-def to_stage(root: Path, moves: Iterable[Move]) -> dict[str, RemoteFile]:
+def to_stage(root: Path, moves: Iterable[FileMove]) -> dict[str, RemoteFile]:
     """List what is to be fetched, by the path of its staged file."""
     wanted = {staged(move.remote): move.remote for move in moves if move.remote and move.kind in ("place", "aside")}
     return {path: there for path, there in wanted.items() if key_of(there) not in _ids(root, path)}
@@ -111,8 +111,8 @@ def staged(remote: RemoteFile) -> str:
     return f"{STAGED}/{key_of(remote)}"
 
 
-def apply(root: Path, base: Revision, new: Revision, moves: list[Move], findings: Findings) -> None:
-    """Move what is staged into place, remove what the revision no longer has, and record the revision.
+def apply(root: Path, base: Revision, new: Revision, moves: list[FileMove], findings: Findings) -> None:
+    """FileMove what is staged into place, remove what the revision no longer has, and record the revision.
 
     A kill leaves the record of both contents of each file, so the next pull takes neither for an edit.
     """
@@ -155,13 +155,13 @@ def _remove(root: Path, path: str) -> None:
         (root / folder).rmdir()
 
 
-def _say_kept(move: Move, findings: Findings) -> None:
+def _say_kept(move: FileMove, findings: Findings) -> None:
     remedy = "delete it here to take the Hub's" if move.remote else "delete it here too, or publish it"
     found = "edited here; kept" if move.remote else "deleted on the Hub, edited here; kept"
     findings.add("warning", move.path, "the file of the revision", found, remedy)
 
 
-def _set_aside(root: Path, move: Move, findings: Findings) -> None:
+def _set_aside(root: Path, move: FileMove, findings: Findings) -> None:
     target, number = root / EDITED / move.path, 1
     while os.path.lexists(target):
         number += 1

@@ -1,5 +1,6 @@
 """Writing to a dataset repository: objects, commits and copies."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +28,23 @@ class HubWriter:
             if getattr(addition, "_is_uploaded", False)
         ]
 
-    def commit(self, files: list[Outgoing], copies: list[tuple[str, str]], known: list[str], message: str) -> str:
+    def commit(
+        self,
+        files: list[Outgoing],
+        copies: list[tuple[str, str]],
+        known: list[str],
+        message: str,
+        deletions: Iterable[str] = (),
+    ) -> str:
         """Make one commit and return its id: `files` added, `copies` (source, target) made by the Hub.
 
         known: hashes that `upload` sent before, now or in an earlier run.
         """
-        from huggingface_hub import CommitOperationCopy
+        from huggingface_hub import CommitOperationCopy, CommitOperationDelete
 
         operations: list[Any] = [_addition(item, item.sha256 in known) for item in files]
         operations += [CommitOperationCopy(source, target) for source, target in copies]
+        operations += [CommitOperationDelete(path, is_folder=False) for path in deletions]
         with translated(f"commit of {len(operations)} files"):
             done = api(self.endpoint).create_commit(
                 self.repository, operations, commit_message=message, repo_type="dataset", revision=self.revision
