@@ -23,9 +23,15 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 # Answers that mean "later", not "never"; 429 is the rate limit: https://huggingface.co/docs/hub/rate-limits
 BUSY = (408, 429, 500, 502, 503, 504)
 # Longest silence of the server while it is asked for a listing: the library itself would wait forever.
-STALL_S = 60.0
+STALL_S = 20.0
+# Longest wait for a connection; hub/retry.py limits what repeated ones take together.
+CONNECT_S = 5.0
+# hf-xet (1.8.0) raises ConnectionError also for an answer, and gives the status in the text alone.
+STATUS_TEXT = re.compile(r"HTTP status (?:client|server) error \((\d{3})\b")
 # Modules whose exceptions mean that the connection failed: versions of huggingface_hub use different ones.
 NETWORK_MODULES = ("httpx", "httpx2", "httpcore", "httpcore2")
+NEVER_CONNECTED = ("ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror")
+NEVER_CONNECTED_TEXT = re.compile(r"dns error|error trying to connect|client error \(Connect\)", re.IGNORECASE)
 
 
 class HubError(DatasetError):
@@ -38,6 +44,10 @@ class HubBusy(HubError):
     def __init__(self, *, retry_after_s: float | None = None, **fields: str):
         super().__init__(**fields)
         self.retry_after_s = retry_after_s
+
+
+class HubUnreachable(HubBusy):
+    """No connection: no network, no such host, or nobody listens there."""
 
 
 class WrongBytes(HubError):
@@ -110,7 +120,8 @@ class HubReader:
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         with translated(path), _Part(part, path, late) as stream:
             if (start := stream.tell()) < size:
-                http_get(url, stream, resume_size=start, headers=headers)
+                # No tries of the library's own before the first byte: each would wait for a connection again.
+                http_get(url, stream, resume_size=start, headers=headers, _nb_retries=0)
 
 
 class _Part(io.FileIO):
@@ -167,7 +178,8 @@ def _limit_silence(request: Any) -> None:
     if request.method != "GET":
         return
     limits = request.extensions.get("timeout", {})
-    request.extensions["timeout"] = {key: STALL_S if value is None else value for key, value in limits.items()}
+    limits = {key: STALL_S if value is None else value for key, value in limits.items()}
+    request.extensions["timeout"] = limits | {"connect": CONNECT_S}
 
 
 def _raise_busy(response: Any) -> None:
@@ -215,6 +227,8 @@ def _hub_error(error: BaseException, where: str) -> HubError:
         if response is not None:
             detail = getattr(cause, "server_message", None) or str(cause).splitlines()[0]
             return status_error(response.status_code, response.headers, where, detail)
+        if isinstance(cause, ConnectionError) and (status := STATUS_TEXT.search(str(cause))):
+            return status_error(int(status[1]), {}, where, str(cause).splitlines()[0])
         if isinstance(cause, (ConnectionError, TimeoutError)) or _is_network(cause):
             return network_error(cause, where)
         cause = cause.__cause__ or cause.__context__
@@ -250,8 +264,10 @@ def status_error(status: int, headers: Mapping[str, str], where: str, detail: st
 
 
 def network_error(error: BaseException, where: str) -> HubBusy:
-    """Build the error of a connection that failed."""
-    return HubBusy(
+    """Build the error of a connection that failed, or was never made."""
+    unreachable = type(error).__name__ in NEVER_CONNECTED or NEVER_CONNECTED_TEXT.search(str(error))
+    kind = HubUnreachable if unreachable else HubBusy
+    return kind(
         expected="an answer",
         found=f"{type(error).__name__}: {error}".splitlines()[0],
         where=where,

@@ -6,17 +6,19 @@ stopped (https://github.com/huggingface/huggingface_hub/issues/3765).
 
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from inference_kernels.core.errors import DatasetError, EnvironmentMissing
-from inference_kernels.hub.client import HubBusy, HubError
+from inference_kernels.hub.client import HubBusy, HubError, HubUnreachable
 
 Result = TypeVar("Result")
 Tell = Callable[[str], None]
 ERRORS = {kind.__name__: kind for kind in (HubError, EnvironmentMissing)}
+BUSY_ERRORS = {kind.__name__: kind for kind in (HubBusy, HubUnreachable)}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Patience:
     """How often to try, and how long to wait.
 
     attempts: tries in all. Waits double from first_wait_s to longest_wait_s unless the server names its own;
-    a server that asks for more than give_up_s is not waited for. batch_s: time limit of an empty batch;
+    a server that asks for more than give_up_s is not waited for; without a connection all tries end after
+    unreachable_s. batch_s: time limit of an empty batch;
     slowest_bytes_s: a batch below this rate counts as hung. stopped: set to end every wait and step that
     shares this patience. sleep: replaces waiting on `stopped`.
     """
@@ -33,6 +36,7 @@ class Patience:
     first_wait_s: float = 2.0
     longest_wait_s: float = 300.0
     give_up_s: float = 3600.0
+    unreachable_s: float = 20.0
     batch_s: float = 600.0
     slowest_bytes_s: float = 1e6
     sleep: Callable[[float], Any] | None = None
@@ -50,13 +54,20 @@ class Patience:
 
 def with_retries(step: Callable[[], Result], patience: Patience, tell: Tell) -> Result:
     """Run `step` until it succeeds: wait after HubBusy, and raise the last one; raise other errors at once."""
+    lost_s = 0.0
     for failures in range(1, patience.attempts + 1):
         if patience.stopped.is_set():
             break
+        start = time.monotonic()
         try:
             return step()
         except HubBusy as error:
             wait = patience.wait_s(failures, error.retry_after_s)
+            # One more try may take as long as this one to find nobody.
+            took = time.monotonic() - start
+            lost_s = lost_s + took + wait if isinstance(error, HubUnreachable) else 0.0
+            if lost_s + took > patience.unreachable_s:
+                raise
             if failures == patience.attempts or wait > patience.give_up_s:
                 raise
             tell(f"{error.where}: {error.found}; waiting {wait:.0f} s ({failures} of {patience.attempts})")
@@ -117,6 +128,6 @@ def _child(sender: Connection, step: Callable[[], Any]) -> None:
 def _unpack(answer: dict[str, Any]) -> Any:
     if "value" in answer:
         return answer["value"]
-    if answer["error"] == HubBusy.__name__:
-        raise HubBusy(**answer["fields"], retry_after_s=answer["retry_after_s"])
+    if answer["error"] in BUSY_ERRORS:
+        raise BUSY_ERRORS[answer["error"]](**answer["fields"], retry_after_s=answer["retry_after_s"])
     raise ERRORS.get(answer["error"], DatasetError)(**answer["fields"])
