@@ -122,6 +122,9 @@ def test_rules_that_fail_on_tensors_give_the_reason(rule, reason):
         "all(long[long[:, None], long] >= 0)",
         "all((long[:, None, None] < long[:, None]) & (long >= 0))",
         "all(long[:, None] * long[None, :] >= 0)",
+        "all(arange(100000)[:, None] < 5 < arange(100000))",
+        "all(0 <= arange(100000)[:, None] < 5 < arange(100000))",
+        "any(long[:, None] == 0 == long)",
     ],
 )
 def test_rules_that_would_take_the_memory_are_refused_before_they_do(rule):

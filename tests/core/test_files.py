@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -88,6 +89,15 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path):
         ("", "Expecting value"),
         ("[" * 100_000, "recursion"),
         ("1 2", "Extra data"),
+        ("[1e999]", "1e999 is beyond the finite numbers"),
+        ('{"atol": -1e400}', "-1e400 is beyond the finite numbers"),
+        ("1" + "0" * 400 + ".0", "is beyond the finite numbers"),
+        ("1" * 4200, "an integer of 4,200 digits"),
+        ("[" * 65 + "]" * 65, "nesting deeper than 64"),
+        ('{"a":' * 900 + "1" + "}" * 900, "nesting deeper than 64"),
+        (r'{"prompt": "\ud800"}', r"a lone surrogate \ud800"),
+        (r'{"\uDFFF": 1}', r"a lone surrogate \udfff"),
+        ('"\udc80"', r"a lone surrogate \udc80"),
     ],
 )
 def test_doubtful_json_is_refused_with_the_place(text, reason):
@@ -141,6 +151,34 @@ def test_broken_lines_and_files_are_named(tmp_path):
     path.write_text("[]")
     with pytest.raises(SchemaError, match="expected a JSON object; found list"):
         read_object(path)
+
+
+def test_what_is_just_inside_the_bounds_is_read():
+    assert parse_json("[" * 64 + "]" * 64, "here") and parse_json("9" * 100, "here") == 10**100 - 1
+    assert parse_json(r'"\ud83d\ude00"', "here") == "\U0001f600" and parse_json("1.7e308", "here") == 1.7e308
+
+
+def test_lines_of_jsonl_are_read_as_strictly(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": 1e999}\n')
+    with pytest.raises(SchemaError, match="rows.jsonl:2: expected valid JSON; found 1e999 is beyond"):
+        list(read_jsonl(tmp_path / "rows.jsonl"))
+
+
+@pytest.mark.parametrize("read", [read_text, read_json, read_object, lambda path: list(read_jsonl(path))])
+def test_only_regular_files_of_bounded_size_are_read(tmp_path, read):
+    """A named pipe would be waited for, a device read without end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", files.TEXT_LIMIT + 1)
+    for path, found in (
+        (tmp_path / "pipe", "a pipe or device"),
+        (Path("/dev/zero"), "a pipe or device"),
+        (tmp_path, "a folder"),
+        (tmp_path / "large", "268,435,457"),
+    ):
+        with pytest.raises(SchemaError) as caught:
+            read(path)
+        assert caught.value.found == found and caught.value.where == str(path)
 
 
 def test_json_files_keep_the_order_and_end_with_a_newline(tmp_path):

@@ -83,6 +83,31 @@ def test_random_headers_are_read_or_refused(tmp_path_factory, header, size):
     }
 
 
+@pytest.mark.parametrize(
+    "shape,found",
+    [
+        ("9" * 4000, "an integer of 4,000 digits"),
+        (",".join(["9" * 4200] * 200), "an integer of 4,200 digits"),
+        ("1," * 2_500_000 + "1", "5,000,"),
+        (",".join(["9" * 99] * 60), "999"),
+        (",".join(["1"] * 65), "1, 1"),
+    ],
+)
+def test_huge_sizes_are_refused_before_they_are_multiplied(file, shape, found):
+    """One million digits took more than 90 s to multiply, and a size of 4,300 digits cannot be printed."""
+    raw = b'{"tensor":{"dtype":"I8","shape":[' + shape.encode() + b'],"data_offsets":[0,1]}}'
+    with pytest.raises(TensorFileError) as caught:
+        read_header(file(struct.pack("<Q", len(raw)) + raw + b"\0"))
+    assert found in caught.value.found and len(caught.value.line()) < 1000
+
+
+def test_what_is_no_regular_file_is_no_tensor(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(TensorFileError, match="expected a regular file; found a "):
+            read_header(path)
+
+
 def pointer_text(oid: str = OID, size: str = "123") -> bytes:
     return POINTER_FIRST_LINE + f"\noid sha256:{oid}\nsize {size}\n".encode()
 

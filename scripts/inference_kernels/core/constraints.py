@@ -203,6 +203,8 @@ def _comparison(node: ast.Compare, names: Mapping[str, Any]) -> Any:
         right = _value(right_node, names)
         _require_bounded(left, right)
         step = COMPARE[type(op)](left, right)
+        if result is not None:
+            _require_bounded(result, step)  # two small steps may broadcast against each other
         result = step if result is None else result & step
         left = right
     return result

@@ -2,7 +2,10 @@
 
 import errno
 import json
+import math
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +16,10 @@ from inference_kernels.core.errors import SchemaError
 
 # Prefix of temporary files, by which those of a killed writer are recognised.
 LEFTOVER = ".tmp-"
+# Bounds of what is read: far above any file of a dataset, and small enough for the memory of any machine. Integers
+# longer than a hash and nesting deeper than any schema are damage, on which later steps would fail without a place.
+TEXT_LIMIT, DIGIT_LIMIT, DEPTH_LIMIT = 2**28, 100, 64
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 @contextmanager
@@ -85,9 +92,23 @@ def remove_leftovers(folder: Path) -> int:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON strictly; SchemaError for duplicate keys, NaN, infinities and too deep nesting."""
+    """Parse JSON strictly: SchemaError for what has two meanings, no finite value, or no bounded size.
+
+    Refused are duplicate keys, NaN, infinities (also 1e999), integers of more than 100 digits, lone surrogates, and
+    nesting deeper than 64.
+    """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_bounded,
+        )
+        _require_shallow(value)
+        if SURROGATE.search(text):
+            _require_characters(value)
+        return value
     except (ValueError, RecursionError) as error:
         raise SchemaError(
             expected="valid JSON",
@@ -109,14 +130,64 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_text(path: Path) -> str:
-    """Read UTF-8 text; SchemaError if the file is absent or not UTF-8."""
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is beyond the finite numbers")
+    return value
+
+
+def _bounded(text: str) -> int:
+    if len(text) > DIGIT_LIMIT:
+        raise ValueError(f"an integer of {len(text):,} digits")
+    return int(text)
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [item for item in level if isinstance(item, (list, dict))]
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        if not level:
+            return
+    if any(isinstance(item, (list, dict)) for item in level):
+        raise ValueError(f"nesting deeper than {DEPTH_LIMIT}")
+
+
+def _require_characters(value: Any) -> None:
+    """Refuse halves of characters: they can be neither written nor hashed."""
     try:
-        return path.read_bytes().decode()
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a lone surrogate \\u{ord(error.object[error.start]):04x} in a text") from error
+
+
+def regular_size(path: Path) -> int:
+    """Return a file's size; SchemaError unless it is a regular file: a pipe or device may have no end."""
+    try:
+        found = path.stat()
     except FileNotFoundError as error:
         raise SchemaError(
             expected="a file", found="nothing", where=str(path), remedy="check the path and the checkout"
         ) from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe or device"
+        raise SchemaError(expected="a regular file", found=kind, where=str(path), remedy="name or restore the file")
+    return found.st_size
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text; SchemaError if the file is absent, no regular file, too large or not UTF-8."""
+    try:
+        size = regular_size(path)
+        if size > TEXT_LIMIT:
+            raise SchemaError(
+                expected=f"a text of at most {TEXT_LIMIT:,} bytes",
+                found=f"{size:,}",
+                where=str(path),
+                remedy="restore the file from version control",
+            )
+        return path.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise SchemaError(
             expected="UTF-8 text", found=str(error), where=str(path), remedy="restore the file from version control"

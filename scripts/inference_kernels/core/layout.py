@@ -9,6 +9,7 @@ Standard library only.
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ CANONICAL = "blob/{workloads|starter|generated}/<definition>/<sha256>.safetensor
 # A Git LFS pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) is shorter than 1024 bytes.
 POINTER_LIMIT = 1024
 POINTER_FIRST_LINE = b"version https://git-lfs.github.com/spec/v1"
-POINTER_BODY = re.compile(rb"^oid sha256:([0-9a-f]{64})\nsize (\d+)\n?$", re.MULTILINE)
+POINTER_BODY = re.compile(rb"^oid sha256:([0-9a-f]{64})\nsize (\d{1,18})\n?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ class Pointer:
 
 def read_pointer(path: Path) -> Pointer | None:
     """Read the pointer in `path`; None if the file is no pointer, PointerError if it is a malformed one."""
-    if path.stat().st_size >= POINTER_LIMIT:
+    found = path.stat()
+    if found.st_size >= POINTER_LIMIT or not stat.S_ISREG(found.st_mode):
         return None
     content = path.read_bytes()
     if not content.startswith(POINTER_FIRST_LINE):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference_kernels.core.errors import PointerError, SchemaError, TensorFileError
-from inference_kernels.core.files import atomic_writer, parse_json
+from inference_kernels.core.files import atomic_writer, parse_json, regular_size
 from inference_kernels.core.layout import TENSOR_KEY, read_pointer
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ DTYPES = {
 TRACE_NAMES = {name: (trace, size) for trace, (name, size) in DTYPES.items()}
 # The limit of the safetensors library; a larger length means that the file is something else.
 HEADER_LIMIT = 100_000_000
+# One tensor's header takes some hundred bytes; a longer one is not parsed.
+OWN_HEADER_LIMIT = 2**20
+DIMENSION_LIMIT, SIZE_LIMIT = 64, 2**62
 # Files reach a GPU through pinned host memory: bytes per reader, and readers per large file. On an H200 host 4.5 GB
 # from the page cache took 0.12 s like this, 0.2 s with four readers of 16 MiB, 0.10 s with twelve of 8 MiB.
 PIECE_BYTES = 2**22
@@ -72,7 +75,7 @@ def read_header(path: Path) -> TensorHeader:
             where=str(path),
             remedy="fetch it: git lfs pull",
         )
-    size = path.stat().st_size
+    size = _size(path)
     if size == 0:
         raise _damaged(path, "a safetensors file", "an empty file")
     with open(path, "rb") as stream:
@@ -84,8 +87,17 @@ def read_header(path: Path) -> TensorHeader:
             raise _damaged(path, "a safetensors header", f"a header length of {length:,}: not a safetensors file")
         if 8 + length > size:
             raise _damaged(path, f"a header of {length:,} bytes", f"a truncated file of {size:,} bytes")
+        if length > OWN_HEADER_LIMIT:
+            raise _damaged(path, f"the header of one tensor, at most {OWN_HEADER_LIMIT:,} bytes", f"{length:,} bytes")
         raw = stream.read(length)
     return _checked_header(path, raw, size - 8 - length)
+
+
+def _size(path: Path) -> int:
+    try:
+        return regular_size(path)
+    except SchemaError as error:
+        raise _damaged(path, error.expected, error.found) from error
 
 
 def _checked_header(path: Path, raw: bytes, data_bytes: int) -> TensorHeader:
@@ -124,7 +136,8 @@ def _well_formed(entry: Any) -> bool:
         isinstance(shape, list)
         and isinstance(offsets, list)
         and len(offsets) == 2
-        and all(type(number) is int and number >= 0 for number in shape + offsets)
+        and len(shape) <= DIMENSION_LIMIT
+        and all(type(number) is int and 0 <= number <= SIZE_LIMIT for number in shape + offsets)
     )
     return counts and isinstance(entry["dtype"], str) and entry["dtype"] in TRACE_NAMES
 
