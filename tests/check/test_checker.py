@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from helpers import toy
-from helpers.commands import command
+from helpers.commands import command, require_one_line
 from inference_kernels.check import blobs
 from inference_kernels.check.state import Blobs
 from inference_kernels.core import hashing
+from inference_kernels.core.definitions import call_reference
+from inference_kernels.core.errors import ReplayError
 from inference_kernels.core.findings import Findings
 from inference_kernels.core.layout import FOLDER_ENTRY_LIMIT, FOLDER_ENTRY_WARNING, POINTER_FIRST_LINE, BlobPath
 from inference_kernels.core.native import native_data
@@ -41,6 +43,17 @@ def check(root: Path, *options: object):
     result = command("check_workload_inputs.py", "--root", root, *options)
     assert result.err == ""
     return result
+
+
+def test_an_empty_name_is_not_a_definition(dataset):
+    result = command("check_workload_inputs.py", "--root", dataset, "--definition", "")
+    require_one_line(result, "check the definition's name")
+
+
+def test_a_reference_that_leaves_the_process_is_an_error():
+    definition = {"name": "leaves", "reference": "def run():\n    raise SystemExit(0)\n", "inputs": {}, "outputs": {}}
+    with pytest.raises(ReplayError, match="found SystemExit: 0"):
+        call_reference(definition, {})
 
 
 def blob_paths(root: Path, definition: str) -> list[Path]:

@@ -1,6 +1,7 @@
 """Damaged definitions and tasks: each damage to a sound tree, and the finding it must produce."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 
@@ -79,6 +80,22 @@ definition_case(
 )
 for rule, reason in RULES:
     definition_case(f"hostile rule {rule[:40]}", with_rule(rule), "a constraint in the allowed language", reason)
+
+
+definition_case(
+    "reference of 5,000 sums",
+    lambda value: value.update(reference="def run():\n    return 1" + "+1" * 5000 + "\n"),
+    "reference: not Python",
+    errors=2,
+)
+
+
+for name in (DEFINITION, TASK):
+
+    @CASES.add(f"named pipe as {name}", "error", name, "a regular file; found a pipe or device")
+    def pipe(tree: Tree, name: str = name) -> None:
+        (tree.root / name).unlink()
+        os.mkfifo(tree.root / name)
 
 
 @CASES.add("definition: half a file", "error", DEFINITION, "valid JSON")

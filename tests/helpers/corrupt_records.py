@@ -237,6 +237,20 @@ def no_recipe(tree: Tree) -> None:
         tree.edit_record(lambda record: record.pop("generated"), row)
 
 
+for wrong in ([], {}, 5, None):
+
+    @CASES.add(f"record of the definition {wrong!r}", "error", f"{CAPTURES}:", "$.definition", errors=2)
+    def no_name(tree: Tree, wrong: object = wrong) -> None:
+        tree.edit_record(lambda record: record.update(definition=wrong))
+
+
+for beyond in ([2**80], [2**30, 2**30]):
+
+    @CASES.add(f"recipe of shape {beyond}", "error", f"{CAPTURES}:", "at most 1,099,511,627,776 elements")
+    def huge_recipe(tree: Tree, beyond: object = beyond) -> None:
+        tree.edit_record(lambda record: record["generated"]["weight"].update(shape=beyond))
+
+
 @CASES.add("constant output", "warning", f"{CAPTURES}:", "an output y that depends on its inputs", "the constant 0.0")
 def constant_output(tree: Tree) -> None:
     tree.edit_record(lambda record: record["statistics"]["y"].update(min=0.0, max=0.0))
@@ -256,6 +270,9 @@ for file in (WORKLOADS, CAPTURES):
     line_case("half a line", file, '{"definition": "to', "valid JSON")
     line_case("blank line", file, "", "valid JSON")
     line_case("a list", file, "[1]", "found list")
+    line_case("null", file, "null", "one JSON object per line; found NoneType")
+    line_case("an infinite number", file, '{"definition": 1e999}', "1e999 is beyond the finite numbers")
+    line_case("a lone surrogate", file, r'{"definition": "\ud800"}', "a lone surrogate")
     line_case("a repeated key", file, '{"definition": 1, "definition": 2}', "repeated key 'definition'")
     line_case("not a number", file, '{"definition": NaN}', "NaN is not JSON")
     line_case("endless nesting", file, "[" * 100_000, "valid JSON", "recursion")

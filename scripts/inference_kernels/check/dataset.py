@@ -30,7 +30,7 @@ def check_root(root: Path, only: str | None, jobs: int, progress: Progress) -> C
     require_dataset(root)
     state = Checked(root, only)
     _definitions(state)
-    if only and only not in state.definitions | dict.fromkeys(state.broken):
+    if only is not None and only not in state.definitions | dict.fromkeys(state.broken):
         raise SchemaError(
             expected=f"one of {sorted(state.definitions)}",
             found=only,

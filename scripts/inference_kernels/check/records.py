@@ -48,7 +48,7 @@ def _rows(state: Checked, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         row = guard(state, partial(parse_json, line, where))
         if isinstance(row, dict):
             yield where, row
-        elif row is not None:
+        elif len(state.findings.items) == before:  # `null` is read without an error
             state.findings.error(where, "one JSON object per line", type(row).__name__, "repair the line")
         if len(state.findings.items) > before:
             state.blobs.mention(line)
@@ -121,7 +121,8 @@ def check_records(state: Checked) -> None:
     """Check the capture records of the wanted definitions, and that every workload has one."""
     if captures_file(state.root).exists():
         for where, record in _rows(state, captures_file(state.root)):
-            if state.wanted(record.get("definition", "")):
+            name = record.get("definition", "")
+            if not isinstance(name, str) or state.wanted(name):  # what is no name breaks the schema
                 _record(state, record, where)
     for uuid, (_, _, where) in state.workloads.items():
         if uuid not in state.records:

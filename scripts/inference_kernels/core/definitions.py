@@ -116,7 +116,7 @@ def call_reference(definition: Definition, inputs: dict[str, Any]) -> dict[str, 
     """
     try:
         result = compile_reference(definition)(*(inputs[name] for name in definition["inputs"]))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a reference that leaves the process is no success
         raise ReplayError(
             expected="a reference that runs",
             found=f"{type(error).__name__}: {error}".splitlines()[0],

@@ -120,7 +120,7 @@ def _definition_faults(definition: Definition) -> list[str]:
         body = ast.parse(definition["reference"]).body
         if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
             faults.append("reference: no top-level function run")
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         faults.append(f"reference: not Python ({error})")
     for name in sorted(set(definition["inputs"]) & set(definition["outputs"])):
         faults.append(f"outputs.{name}: also the name of an input")
@@ -231,7 +231,7 @@ def parameter_count(source: str, function: str) -> int | None:
     """Count the positional parameters of a top-level function; None if it is absent or variadic."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function and not node.args.vararg:

@@ -29,6 +29,8 @@ ITEM_BYTES = {"bfloat16": 2, "float32": 4}
 BYTE_GENERATOR = "philox-byte-table-v1"
 FORMATS = ("e2m1x2", "e4m3", "e8m0")
 BYTES_PER_COUNTER = 32
+# Far above the largest weight of any model: a shape beyond it is damage, and would fill the disk.
+ELEMENT_LIMIT = 2**40
 CHUNK_BYTES = 2**21
 
 
@@ -61,6 +63,7 @@ class Recipe:
         self._require(
             isinstance(self.shape, tuple) and all(map(_is_count, self.shape)), "a shape of sizes >= 0", repr(self.shape)
         )
+        self._require(self.elements <= ELEMENT_LIMIT, f"at most {ELEMENT_LIMIT:,} elements", repr(self.shape)[:200])
         self._require(
             _is_count(self.multiplier) and 1 <= self.multiplier <= MAX_MULTIPLIER,
             f"a multiplier of 1..{MAX_MULTIPLIER}",
@@ -201,6 +204,7 @@ class ByteRecipe:
             and self.tensor != ""
             and isinstance(self.shape, tuple)
             and all(type(value) is int and value >= 0 for value in counts)
+            and self.nbytes <= ELEMENT_LIMIT
             and (scale if self.format == "e8m0" else self.low == self.levels == 0)
         )
         if not sane:
