@@ -265,3 +265,9 @@ def test_the_table_counts_and_shows_the_worst_figures(root):
     assert (row["workloads"], row["passed"], row["skipped"], row["class"]) == (2, 1, 0, "seeded")
     assert row["max abs error"] == "0" and not math.isnan(float(row["relative rms"].rstrip("%")))
     assert replay.replay_counts(results) == {"replayed": 2, "failed": 1, "skipped": 0}
+
+
+@pytest.mark.parametrize("device", ["meta", "nonsense", "cuda:99"])
+def test_a_device_that_holds_no_values_is_refused(device):
+    with pytest.raises(EnvironmentMissing, match=f"expected a device {device}"):
+        require_device(device)

@@ -111,7 +111,7 @@ def require_device(device: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).cpu()  # the device meta holds shapes without values
     except (RuntimeError, AssertionError) as error:
         raise EnvironmentMissing(
             expected=f"a device {device}",
