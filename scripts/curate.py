@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     mode = result.add_mutually_exclusive_group()
     mode.add_argument("--dry-run", action="store_true", help="print the plan, change nothing (the default)")
     mode.add_argument("--apply", action="store_true", help="change the tree")
+    result.add_argument(
+        "--yes", action="store_true", help="apply also a plan that drops over half the records or tensors"
+    )
     return result
 
 
@@ -46,6 +49,8 @@ def main() -> int:
     if options.json:
         files.write_json(options.json, plan.to_json())
     if options.apply:
+        if not options.yes:
+            curation.refuse_large(plan)
         curation.apply(plan)
     print_json(plan.summary() | {"applied": options.apply})
     return 0

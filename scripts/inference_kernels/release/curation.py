@@ -19,6 +19,7 @@ from inference_kernels.core.files import read_json, read_jsonl, write_text
 from inference_kernels.core.layout import blob_files, workload_file
 from inference_kernels.core.records import read_captures, record_tensors, workload_uuid, write_captures, write_workloads
 from inference_kernels.core.tasks import task_text
+from inference_kernels.release.guard import require_plain_folders, require_share, require_workload_files
 
 GEMM_OP_TYPE, GEMM_ROWS, GEMM_ROWS_CLASS = "gemm", 4096, "published"
 MASK = "mask"
@@ -106,6 +107,7 @@ def make_plan(root: Path, retired: dict[str, str]) -> CurationPlan:
             where=str(root),
             remedy="pass the root of the capture",
         )
+    require_plain_folders(root)
     plan = CurationPlan(root)
     records = {record["workload"]: record for record in read_captures(root)}
     kept = {}
@@ -117,6 +119,7 @@ def make_plan(root: Path, retired: dict[str, str]) -> CurationPlan:
             plan.dropped += [Dropped("workload", path.stem, item["uuid"], reason) for item in workloads]
         else:
             kept |= _definition_workloads(plan, load_definition(root, path.stem), workloads, records)
+    require_workload_files(root, records.values(), set(plan.workloads) | set(retired))
     plan.records = list(kept.values())
     plan.dropped += [
         Dropped("record", record["definition"], uuid, "its workload is not in the set")
@@ -249,12 +252,18 @@ def _tensors(plan: CurationPlan) -> None:
     }
 
 
+def refuse_large(plan: CurationPlan) -> None:
+    """SchemaError if the plan drops more of the records or tensors below its root than the rules explain."""
+    require_share(plan, len(read_captures(plan.root)), len(blob_files(plan.root)))
+
+
 def apply(plan: CurationPlan) -> None:
     """Carry the plan out. A file changes at once or not at all; after a kill, a new plan holds what is left.
 
     Records are written before the workloads that need them and removed after those that needed them.
     """
     root = plan.root
+    require_plain_folders(root)
     if plan.masks:
         every = {record["workload"]: record for record in [*read_captures(root), *plan.records]}
         write_captures(root, every.values())
@@ -270,6 +279,9 @@ def apply(plan: CurationPlan) -> None:
         write_text(path, text)
     for path in plan.files:
         path.unlink(missing_ok=True)
+    for name, left in plan.workloads.items():
+        if not left:
+            workload_file(root, load_definition(root, name)).unlink(missing_ok=True)
     for item in plan.of("tensor"):
         (root / item.item).unlink(missing_ok=True)
     _remove_empty(root)
@@ -278,8 +290,8 @@ def apply(plan: CurationPlan) -> None:
 def _write_workloads(root: Path, definition: dict, workloads: list[dict]) -> None:
     if workloads:
         write_workloads(root, definition, workloads)
-    else:
-        workload_file(root, definition).unlink()
+    else:  # empty until its records are gone: without the file they would count as records of a lost one
+        write_text(workload_file(root, definition), "")
 
 
 def _remove_empty(root: Path) -> None:
