@@ -112,7 +112,7 @@ def staged(remote: RemoteFile) -> str:
 
 
 def apply(root: Path, base: Revision, new: Revision, moves: list[FileMove], findings: Findings) -> None:
-    """FileMove what is staged into place, remove what the revision no longer has, and record the revision.
+    """Move what is staged into place, remove what the revision no longer has, and record the revision.
 
     A kill leaves the record of both contents of each file, so the next pull takes neither for an edit.
     """
