@@ -53,6 +53,20 @@ def root(tmp_path_factory):
     return judge_toy.judge_root(tmp_path_factory.mktemp("toy"))
 
 
+@pytest.mark.parametrize(
+    "line, status",
+    [
+        ("count.fill_(-1)", "mismatch"),
+        ("count[-1] = -1", "mismatch"),
+        ("y = (y.to(torch.bfloat16).view(torch.int16) | -1).view(torch.bfloat16)", "non_finite"),
+        ("y = torch.empty_like(y, dtype=torch.bfloat16)", "unwritten"),
+    ],
+)
+def test_a_written_value_that_equals_the_poison_is_not_called_unwritten(root, line, status):
+    records = judged(root, judge_toy.HONEST.replace("    return", f"    {line}\n    return"))
+    assert {record["status"] for record in records} == {status}, records[0]["detail"]
+
+
 def test_the_harness_is_not_blamed_for_a_slow_first_call(root):
     slow = judge_toy.HONEST.replace("def run(", "import time\nSEEN = []\n\n\ndef run(").replace(
         "    rows = ids", "    if not SEEN:\n        SEEN.append(time.sleep(1))\n    rows = ids"
