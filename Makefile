@@ -16,7 +16,7 @@ run: install
 	$(BIN)/python scripts/verify.py
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/.tested-with
 	$(BIN)/ruff format --check --quiet

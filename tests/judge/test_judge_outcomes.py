@@ -23,3 +23,11 @@ def test_what_a_solution_wrote_is_not_called_unwritten(statuses, named):
     with pytest.raises(Rejected) as caught:
         require_right({"input set 0": found, "input set 1": [Rejected("unwritten", "y")]})
     assert caught.value.status == named
+
+
+def test_right_calls_on_any_input_set_make_it_nondeterministic():
+    """A solution whose every second call is wrong may fail each call on the first set and one on the next."""
+    wrong = Rejected("mismatch", "y")
+    with pytest.raises(Rejected) as caught:
+        require_right({"input set 0": [wrong, wrong], "input set 1": [None, wrong]})
+    assert caught.value.status == "nondeterministic"

@@ -145,8 +145,8 @@ def matches_other(bench: Bench, number: int, name: str, actual: "torch.Tensor") 
 def require_right(outcomes: dict[str, list[Rejected | None]]) -> None:
     """Raise the first failure of repeated calls; nondeterministic if some calls on the same inputs were right.
 
-    Results of other inputs (stale) explain themselves and go first. Where one call seems unwritten and another on the
-    same inputs is otherwise wrong, the poison merely equals what the solution wrote (-1, a NaN): the other one counts.
+    Results of other inputs (stale) explain themselves and go first. Where one call seems unwritten and another is
+    otherwise wrong, the poison merely equals what the solution wrote (-1, a NaN): the other one counts.
     """
     failures = [result for results in outcomes.values() for result in results if result]
     for found in failures:
@@ -159,8 +159,8 @@ def require_right(outcomes: dict[str, list[Rejected | None]]) -> None:
                 "nondeterministic",
                 f"{label}: {len(wrong)} of {len(results)} calls wrong; first {wrong[0].status}: {wrong[0].detail}",
             )
-        if wrong:
-            raise next((result for result in wrong if result.status != "unwritten"), wrong[0])
+    if failures:
+        raise next((result for result in failures if result.status != "unwritten"), failures[0])
 
 
 def _numeric_failure(bench: Bench, number: int, mode: str) -> Rejected | None:
