@@ -27,6 +27,7 @@ pytestmark = pytest.mark.no_torch
         (types.ToleranceDocument, "task", ("properties", "tolerance")),
         (types.TaskTiming, "task", ("properties", "timing")),
         (types.Rearrangement, "task", ("properties", "rearrangements", "items")),
+        (types.FreshRuleDocument, "task", ("properties", "fresh", "items")),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -19,6 +19,11 @@ MOVES = [
     {"name": "columns", "axes": "weight.1 y.1"},
     {"name": "elements of the rows alone", "axes": "x.1", "after_prepare": True, "recompute": True},
 ]
+# Content of every timed call: rows are new, ids and scale stay, the weight is new where nothing was prepared from it.
+FRESH = [
+    {"tensor": "x", "how": "mix", "axis": 0, "after_prepare": True, "reason": "as many rows, chosen by the same ids"},
+    {"tensor": "weight", "how": "mix", "axis": 0, "reason": "the same product"},
+]
 # Honest and complete; can be captured in a CUDA graph (bincount cannot).
 HONEST = """\
 import torch
@@ -52,15 +57,21 @@ def solution(source: str, name: str = "toy_candidate", dps: bool = False, **spec
 
 
 def judge_root(
-    path: Path, rows: tuple[int, ...] = (24, 40), iterations: int = 6, trials: int = 1, timed: str = "call", moves=MOVES
+    path: Path,
+    rows: tuple[int, ...] = (24, 40),
+    iterations: int = 6,
+    trials: int = 1,
+    timed: str = "call",
+    moves=MOVES,
+    fresh=FRESH,
 ) -> Path:
-    """A dataset root with workloads, moves and the baseline `toy_torch`."""
+    """A dataset root with workloads, moves, rules of fresh content and the baseline `toy_torch`."""
     root = toy.toy_root(path / "dataset")
     toy.captured_run(path / "run", root, rows)
     toy.import_run(path / "run", root)
     give_floor(root)
     task_file = root / "tasks" / f"{toy.NAME}.json"
-    task = json.loads(task_file.read_text()) | {"rearrangements": moves}
+    task = json.loads(task_file.read_text()) | {"rearrangements": moves, "fresh": fresh}
     task["timing"] |= {"warmup": 1, "iters": iterations, "trials": trials, "timed": timed}
     task_file.write_text(json.dumps(task))
     add_solution(root, solution(HONEST, "toy_torch"))

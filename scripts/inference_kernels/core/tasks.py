@@ -1,27 +1,37 @@
 """Acceptance tasks: `tasks/<definition>.json`, the only source of tolerances."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from inference_kernels.core.compare import Tolerance
-from inference_kernels.core.definitions import var_axes
+from inference_kernels.core.definitions import tensor_inputs, var_axes
 from inference_kernels.core.errors import SchemaError, as_errors
 from inference_kernels.core.files import json_line, read_object, write_text
 from inference_kernels.core.records import CLASSES
 from inference_kernels.core.schema import schema_errors
-from inference_kernels.core.types import Definition, Rearrangement, TaskDocument, TaskTiming
+from inference_kernels.core.types import (
+    Definition,
+    FreshRuleDocument,
+    Rearrangement,
+    TaskDocument,
+    TaskTiming,
+    TensorSpec,
+)
 from inference_kernels.core.workloads import Available
 
 DEV_LIMIT = 10
+# Kinds of `fresh` that decode, change and encode bytes again; the others work on values.
+PACKED = {"fp8_rows", "fp8_pages", "fp4_pages"}
+FLOATS = {"bfloat16", "float16", "float32"}
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task document as the library uses it; `rearrangements` are read by judge/rearrange.py."""
+    """A task document as the library uses it; judge/rearrange.py reads `rearrangements`, judge/fresh.py `fresh`."""
 
     definition: str
     workloads: str
@@ -31,6 +41,7 @@ class Task:
     group_axis: str
     timing: TaskTiming
     rearrangements: tuple[Rearrangement, ...] = ()
+    fresh: tuple[FreshRuleDocument, ...] = ()
 
 
 def task_path(root: Path, name: str) -> Path:
@@ -67,6 +78,7 @@ def read_task(root: Path, name: str) -> Task:
         group_axis=value["group_axis"],
         timing=value["timing"],
         rearrangements=tuple(value.get("rearrangements", ())),
+        fresh=tuple(value.get("fresh", ())),
     )
 
 
@@ -102,7 +114,37 @@ def task_errors(task: Task, definition: Definition, uuids: set[str], where: str)
     for uuid in task.dev:
         if uuid not in uuids:
             faults.append(("dev UUIDs of existing workloads", uuid, "choose the dev subset again"))
-    return as_errors(faults, where)
+    return as_errors(faults + fresh_faults(task, definition), where)
+
+
+def fresh_faults(task: Task, definition: Definition) -> list[tuple[str, str, str]]:
+    """List where the rules of `fresh` do not fit the inputs of `definition`."""
+    tensors = dict(tensor_inputs(definition))
+    faults = [
+        (expected, f"{rule['tensor']}: {found}", "correct the task's rules of fresh")
+        for rule in task.fresh
+        for expected, found in _rule_faults(rule, tensors)
+    ]
+    named = [name for rule in task.fresh for name in (rule["tensor"], rule.get("scale")) if name]
+    twice = sorted({name for name in named if named.count(name) > 1})
+    return faults + [("one rule of fresh a tensor", name, "join the rules of this tensor") for name in twice]
+
+
+def _rule_faults(rule: FreshRuleDocument, tensors: dict[str, TensorSpec]) -> Iterator[tuple[str, str]]:
+    spec, how = tensors.get(rule["tensor"]), rule["how"]
+    if spec is None:
+        yield f"a tensor input of {sorted(tensors)}", "not one"
+        return
+    packed = how in PACKED
+    if (spec["dtype"] == "int8") != packed or not (packed or spec["dtype"] in FLOATS):
+        yield f"int8 bytes for {sorted(PACKED)}, one of {sorted(FLOATS)} for the others", f"{spec['dtype']} for {how}"
+    axes = 1 if packed or "cut" in rule else max(1, len(spec["shape"]) - 1)
+    if rule.get("axis", 0) >= axes:
+        yield f"an axis below {axes}", f"axis {rule.get('axis')} of {spec['shape']}"
+    if (how == "fp8_rows") != ("scale" in rule) or ("scale" in rule and rule["scale"] not in tensors):
+        yield "scale, the tensor of the scales, for fp8_rows and for nothing else", f"{rule.get('scale')} for {how}"
+    if "group" in rule and how != "fp8_rows":
+        yield "group for fp8_rows only", how
 
 
 def choose_dev(task: Task, workloads: Iterable[Available]) -> list[str]:

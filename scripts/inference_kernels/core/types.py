@@ -204,6 +204,20 @@ class Rearrangement(TypedDict):
     after_prepare: NotRequired[bool]
 
 
+class FreshRuleDocument(TypedDict):
+    """How one input gets values that no earlier call had (judge/fresh.py says what each key means)."""
+
+    tensor: str
+    how: Literal["mix", "gate", "jitter", "fp8_rows", "fp8_pages", "fp4_pages"]
+    axis: NotRequired[int]
+    strength: NotRequired[float]
+    scale: NotRequired[str]
+    group: NotRequired[int]
+    cut: NotRequired[Literal["router", "index"]]
+    after_prepare: NotRequired[bool]
+    reason: str
+
+
 class TaskDocument(TypedDict):
     """tasks/<name>.json (schemas/task.schema.json)."""
 
@@ -215,6 +229,7 @@ class TaskDocument(TypedDict):
     group_axis: str
     timing: TaskTiming
     rearrangements: NotRequired[list[Rearrangement]]
+    fresh: NotRequired[list[FreshRuleDocument]]
 
 
 class BuildSpec(TypedDict):
